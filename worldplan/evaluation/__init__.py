@@ -1,0 +1,1 @@
+"""Judging: records, intervals, agreement, ranking, model validity, figures, videos, the report."""
