@@ -2,42 +2,28 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 import math
 import os
-import secrets
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from worldplan.errors import DataError, UsageError
+from worldplan.data.atomic import replacing
+from worldplan.errors import DataError
 
 
 def write_bytes(path: str | os.PathLike[str], data: bytes) -> Path:
-    """Writes a whole file: a temporary file beside it, then a rename.
+    """Writes a whole file, replacing the one that is there.
 
     Raises:
-        UsageError: the folder cannot be made or written; nothing is left behind.
+        DataError: the folder cannot be made or written; nothing is left behind.
     """
     target = Path(path)
-    temporary = target.parent / f".{os.getpid()}-{secrets.token_hex(4)}.part"
-    try:
-        target.parent.mkdir(parents=True, exist_ok=True)
-        with temporary.open("xb") as file:
-            file.write(data)
-        temporary.replace(target)
-    except OSError as error:
-        raise UsageError(
-            f"cannot write {target}",
-            expected="a file in a folder that can be written",
-            found=f"{type(error).__name__}: {error.strerror or error}",
-        ) from error
-    finally:
-        with contextlib.suppress(OSError):
-            temporary.unlink()
+    with replacing(target, overwrite=True) as draft:
+        draft.write_bytes(data)
     return target
 
 

@@ -14,6 +14,8 @@ from dataclasses import asdict, fields
 from pathlib import Path
 from typing import Any, Protocol, cast
 
+import numpy as np
+
 from worldplan.errors import DataError, UsageError, suggest
 from worldplan.evaluation import files
 from worldplan.types import Array, Episode, EvalRecord, Source, Start
@@ -22,7 +24,7 @@ FIELDS = tuple(field.name for field in fields(EvalRecord))
 _REQUIRED = ("task", "policy", "seed", "start", "source", "ret", "success", "length", "seconds")
 _SOURCES = ("real", "model")
 # already columns of the record, so not repeated in its meta
-_KNOWN = {"env", "task", "policy", "seed", "start", "source", "success", "seconds", "model"}
+_KNOWN = {"env", "task", "policy", "seed", "start", "source", "success", "length", "seconds", "model"}
 
 
 class TaskLike(Protocol):
@@ -212,10 +214,12 @@ def _episode_meta(episode: Episode, task: str | TaskLike, start: Start | None) -
     meta = {key: value for key, value in episode.meta.items() if key not in _KNOWN}
     meta |= {"terminated": bool(episode.terminated), "truncated": bool(episode.truncated)}
     if start is not None:
-        meta |= {key: value for key, value in start.meta.items() if key not in _KNOWN}
-        placed = start.state is not None and start.goal is not None
-        if placed and not isinstance(task, str) and "demanding" not in meta:
-            meta["demanding"] = bool(task.demanding(start.state, start.goal))  # type: ignore[arg-type]
+        # a start may carry whole frames; a record keeps what fits a table
+        small = (str, bool, int, float, np.generic)
+        meta |= {k: v for k, v in start.meta.items() if k not in _KNOWN and isinstance(v, small)}
+        state, goal = start.state, start.goal
+        if state is not None and goal is not None and not isinstance(task, str):
+            meta.setdefault("demanding", bool(task.demanding(state[None], goal[None])[0]))
     return meta
 
 
