@@ -33,6 +33,7 @@ class Statistics:
             DataError: no finite row is left.
         """
         rows = np.asarray(rows, np.float64)
+        assert rows.ndim == 2, (name, rows.shape)
         finite = rows[np.isfinite(rows).all(1)]
         if not len(finite):
             raise DataError(f"no finite row to measure {name} on", expected="at least one", found="none")

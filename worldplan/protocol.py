@@ -85,8 +85,13 @@ class EvalProtocol:
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> EvalProtocol:
-        """Inverse of `to_json`."""
-        return cls(**data)
+        """Inverse of `to_json`; raises `CheckpointError` on unknown or ill-typed fields."""
+        try:
+            return cls(**data)
+        except TypeError as error:
+            raise CheckpointError(
+                "config.json holds no valid evaluation protocol", found=f"{type(error).__name__}: {error}"
+            ) from error
 
 
 def diff(expected: Mapping[str, Any], found: Mapping[str, Any], path: str = "") -> list[str]:

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import hashlib
 import math
+import operator
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
@@ -27,10 +28,17 @@ _WEYL = (0x9E3779B9, 0xBB67AE85)
 
 
 def derive(seed: int, *names: Name) -> int:
-    """Hashes a seed and names into a new seed in ``[0, 2**63)``; needs no torch."""
-    text = "\0".join([str(int(seed)), *(f"{type(name).__name__}:{name}" for name in names)])
+    """Hashes a seed and names into a new seed in ``[0, 2**63)``; needs no torch.
+
+    A name is a word or an integer of any type: a step counted in NumPy names the same stream.
+    """
+    text = "\0".join([str(operator.index(seed)), *(_spelled(name) for name in names)])
     digest = hashlib.blake2b(text.encode(), digest_size=8).digest()
     return int.from_bytes(digest, "little") >> 1
+
+
+def _spelled(name: Name) -> str:
+    return f"str:{name}" if isinstance(name, str) else f"int:{operator.index(name)}"
 
 
 def philox(counter: Tensor, key: tuple[int, int]) -> Tensor:
@@ -66,7 +74,7 @@ class Noise:
 
     Attributes:
         seed: key of the whole run.
-        rows: int64 ``[B]`` in ``[0, 2**63)``, an id per row that travels with it.
+        rows: int64 ``[B]``, an id per row that travels with it.
         candidates: int64 ``[B]`` in ``[0, 2**24)``, tells copies of one row apart; or None.
         names: path of the consumer.
     """
@@ -81,8 +89,10 @@ class Noise:
         """Noise for given row ids, or for rows ``0..rows-1``."""
         import torch
 
+        if isinstance(rows, torch.Tensor):
+            return cls(int(seed), rows.to(torch.int64))
         ids = range(rows) if isinstance(rows, int) else rows
-        return cls(int(seed), torch.as_tensor(ids if isinstance(ids, torch.Tensor) else list(ids), dtype=torch.int64))
+        return cls(int(seed), torch.tensor([int(row) for row in ids], dtype=torch.int64))
 
     @property
     def batch_size(self) -> int:
@@ -114,39 +124,39 @@ class Noise:
         rows = self.rows.to(device)
         blocks = torch.arange((count + 3) // 4, device=device)
         copies = torch.zeros_like(rows) if self.candidates is None else self.candidates.to(device) + 1
-        counter = torch.stack(
-            torch.broadcast_tensors(
-                blocks[None, :], copies[:, None], (rows & _MASK)[:, None], (rows >> 32)[:, None]
-            ),
-            -1,
-        )
+        parts = (blocks[None], copies[:, None], (rows & _MASK)[:, None], ((rows >> 32) & _MASK)[:, None])
+        counter = torch.stack([part.expand(len(rows), len(blocks)) for part in parts], -1)
         key = derive(self.seed, *self.names)
         return philox(counter, (key & _MASK, key >> 32)).flatten(1)[:, :count]
 
     def uniform(
         self, *shape: int, dtype: torch.dtype | None = None, device: torch.device | None = None
     ) -> Tensor:
-        """``[B, *shape]`` in the open interval (0, 1)."""
+        """``[B, *shape]`` in the open interval (0, 1); half precision may round to its ends."""
         import torch
 
+        dtype = dtype or torch.float32
         words = self.bits(math.prod(shape), device)
-        # 24 bits fit float32 exactly; the half keeps 0 and 1 out
-        draws = ((words >> 8).to(dtype or torch.float32) + 0.5) * 2.0**-24
-        return draws.reshape(self.batch_size, *shape)
+        # 24 bits fit float32 exactly; the half keeps 0 out, and the clamp what it rounds up to 1
+        wide = torch.promote_types(dtype, torch.float32)
+        draws = (((words >> 8).to(wide) + 0.5) * 2.0**-24).clamp(max=1 - 2.0**-24)
+        return draws.to(dtype).reshape(self.batch_size, *shape)
 
     def normal(
         self, *shape: int, dtype: torch.dtype | None = None, device: torch.device | None = None
     ) -> Tensor:
-        """``[B, *shape]`` of standard normal draws (Box-Muller)."""
-        count = math.prod(shape)
-        uniform = self.uniform(2, (count + 1) // 2, dtype=dtype, device=device)
-        radius, angle = (-2 * uniform[:, 0].log()).sqrt(), 2 * math.pi * uniform[:, 1]
+        """``[B, *shape]`` of standard normal draws (Box-Muller), equal across devices up to rounding."""
         import torch
 
+        dtype, count = dtype or torch.float32, math.prod(shape)
+        wide = torch.promote_types(dtype, torch.float32)
+        uniform = self.uniform(2, (count + 1) // 2, dtype=wide, device=device)
+        radius, angle = (-2 * uniform[:, 0].log()).sqrt(), 2 * math.pi * uniform[:, 1]
         draws = torch.cat((radius * angle.cos(), radius * angle.sin()), 1)
-        return draws[:, :count].reshape(self.batch_size, *shape)
+        return draws[:, :count].to(dtype).reshape(self.batch_size, *shape)
 
     def integers(self, high: int, *shape: int, device: torch.device | None = None) -> Tensor:
         """int64 ``[B, *shape]`` uniform in ``[0, high)``, for ``high`` up to ``2**31``."""
+        assert 0 < high <= 2**31, high
         words = self.bits(math.prod(shape), device)
         return ((words * high) >> 32).reshape(self.batch_size, *shape)

@@ -67,7 +67,7 @@ def write(tree: Tree, index: Tensor, rows: Tree) -> dict[str, Any]:
 
     def put(leaf: Tensor, new: Tensor) -> Tensor:
         copy = leaf.clone()
-        copy[index.to(leaf.device)] = new.to(leaf.dtype)
+        copy[index.to(leaf.device)] = new.to(leaf)
         return copy
 
     return map(put, tree, rows)
@@ -78,6 +78,8 @@ def detach(tree: Tree) -> dict[str, Any]:
     return map(lambda leaf: leaf.detach(), tree)
 
 
-def to(tree: Tree, target: Any) -> dict[str, Any]:
-    """Moves every leaf to a device or dtype."""
+def to(tree: Tree, target: torch.device | torch.dtype | str) -> dict[str, Any]:
+    """Moves every leaf to a device, or the floating ones to a dtype: counts and ids stay integers."""
+    if isinstance(target, torch.dtype):
+        return map(lambda leaf: leaf.to(target) if leaf.is_floating_point() else leaf, tree)
     return map(lambda leaf: leaf.to(target), tree)

@@ -82,9 +82,7 @@ class WorldModel(Protocol):
         """
         ...
 
-    def predict(
-        self, state: State, actions: Tensor, noise: Noise, steps: Tensor | None = None
-    ) -> Rollout:
+    def predict(self, state: State, actions: Tensor, noise: Noise, steps: Tensor | None = None) -> Rollout:
         """Predicts H steps ahead of `state` under ``actions [B, H, A]``.
 
         Args:
@@ -194,8 +192,8 @@ class ActionSpec:
 
     Attributes:
         dim: a, dimensions of one environment action (1 for discrete actions).
-        low: ``[a]`` lower bounds, empty for discrete actions.
-        high: ``[a]`` upper bounds, empty for discrete actions.
+        low: ``[a]`` lower bounds, empty for discrete and for unbounded actions.
+        high: ``[a]`` upper bounds, empty for discrete and for unbounded actions.
         choices: number of choices of a discrete action, or None for a continuous one.
         unit: what one unit of the action means, in words.
     """
@@ -210,7 +208,10 @@ class ActionSpec:
         """Moves ``[..., n*a]`` actions inside the bounds, whose pattern repeats every `dim`."""
         if self.choices is not None:
             return actions.clamp(0, self.choices - 1)
-        repeats = actions.shape[-1] // self.dim
+        if not self.low:
+            return actions
+        repeats, rest = divmod(actions.shape[-1], self.dim)
+        assert rest == 0, (actions.shape, self.dim)
         low = actions.new_tensor(self.low).repeat(repeats)
         high = actions.new_tensor(self.high).repeat(repeats)
         return actions.clamp(low, high)
