@@ -1,0 +1,1 @@
+"""Training: one loop as a generator, schedules, resume state, trackers and the probe."""
