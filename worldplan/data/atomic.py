@@ -1,0 +1,64 @@
+"""Files that are there whole or not at all."""
+
+from __future__ import annotations
+
+import builtins
+import contextlib
+import errno
+import os
+import uuid
+from collections.abc import Iterator
+from pathlib import Path
+
+from worldplan.errors import DataError, RunError
+
+
+@contextlib.contextmanager
+def replacing(path: Path, overwrite: bool = False) -> Iterator[Path]:
+    """Yields a draft beside `path` that takes its name when the block succeeds.
+
+    When the block fails, Ctrl-C included, the draft is deleted and `path` is as it was. A killed
+    process leaves at most a hidden ``.tmp`` file of another name.
+
+    Raises:
+        DataError: `path` exists and may not be overwritten, or its folder cannot be written to.
+        RunError: the disk is full.
+    """
+    _refuse_existing(path, overwrite)
+    draft = path.parent / f".{uuid.uuid4().hex}.tmp"
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        builtins.open(draft, "xb").close()
+    except OSError as error:
+        raise DataError(
+            f"cannot write {path}",
+            expected="a folder that exists or can be made, with permission to write",
+            found=f"{error.strerror or error}",
+            fix="another folder, or chmod u+w on this one",
+        ) from error
+    try:
+        yield draft
+        _settle(draft)
+        _refuse_existing(path, overwrite)
+        os.replace(draft, path)
+    except OSError as error:
+        if error.errno in (errno.ENOSPC, errno.EDQUOT):
+            raise RunError(f"the disk was full before {path} was complete; nothing is left of it") from error
+        raise
+    finally:
+        draft.unlink(missing_ok=True)
+
+
+def _refuse_existing(path: Path, overwrite: bool) -> None:
+    if path.is_dir():
+        raise DataError(f"{path} is a folder", expected="the path of a file", fix=f"{path / 'data.h5'}")
+    if path.exists() and not overwrite:
+        raise DataError(
+            f"{path} exists already", expected="a new file", fix="another path, or overwrite=True"
+        )
+
+
+def _settle(path: Path) -> None:
+    # a rename may reach the disk before the bytes do; a power cut must not leave an empty file
+    with builtins.open(path, "rb") as file:
+        os.fsync(file.fileno())
