@@ -91,6 +91,9 @@ class Windows:
                 fix="fewer steps or a smaller frame_skip" + ("" if pad else ", or pad=True"),
             )
         self._require_finite()
+        for key in self.keys:
+            if cache and dataset.columns[key].is_image:
+                self._hold(key)  # made once, here, and not by every worker
 
     def __len__(self) -> int:
         """Number of windows."""
