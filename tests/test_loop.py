@@ -139,6 +139,19 @@ def test_decisions_are_timed_one_by_one() -> None:
     assert episodes[0].meta["seconds"] < episodes[1].meta["seconds"]
 
 
+def test_what_a_policy_tells_about_its_decisions_is_summed() -> None:
+    class Telling(Drawing):
+        def act(self, obs, carry, noise):
+            actions, carry = super().act(obs, carry, noise)
+            calls = carry["asked"].to(torch.int64) * 10
+            return actions, {**carry, "stats": {"model_calls": calls, "seconds": carry["asked"]}}
+
+    short, long = collect(Counting(2), Telling(2), starts(2, 5), max_steps=9)
+    assert short.meta["stats"] == {"model_calls": 10} and long.meta["stats"] == {"model_calls": 60}
+    (silent,) = collect(Counting(1), Drawing(), starts(2), max_steps=9)
+    assert silent.meta["stats"] == {}
+
+
 @pytest.mark.parametrize(
     ("keep", "keys"),
     [(True, {"state", "pixels", "goal/state"}), (False, set()), (["pixels"], {"pixels"})],

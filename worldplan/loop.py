@@ -23,6 +23,7 @@ from worldplan.types import GOAL, Array, Carry, Episode, Obs, Policy, Start
 
 Environment = VectorEnv[Any, Any, Any]
 Progress = Callable[[int, int], None]
+_TIMED_HERE = ("seconds", "decisions")
 _BOUND_SLACK = 1e-6  # float32 rounding of an action at its bound is not a violation
 
 
@@ -48,9 +49,10 @@ def collect(
     them turns them on itself.
 
     `Episode.meta` holds ``env, source, model, policy, seed, run_seed, start, success, solved_at_start,
-    progress, length, out_of_bounds, decisions, seconds_per_decision, rows, seconds``. ``success`` is
-    latched from ``info["success"]`` at any step, and None where the environment declares none. The
-    seconds of a decision are those of one call for all ``rows`` problems beside each other.
+    progress, length, out_of_bounds, decisions, seconds_per_decision, rows, seconds, stats``.
+    ``success`` is latched from ``info["success"]`` at any step, and None where the environment declares
+    none. The seconds of a decision are those of one call for all ``rows`` problems beside each other.
+    ``stats`` sums what the policy's carry says under that name about each decision (model calls, …).
 
     Args:
         env: an environment with `step_chunk`, or a function that makes one; what the function made is
@@ -129,7 +131,7 @@ def _run(env: Environment, policy: Policy, starts: list[Start], first: int, sett
         asked = settings.clock()
         actions, carry = _act(policy, obs, carry, noise.at("policy", step))
         chunk = actions.detach().cpu().numpy()
-        wave.seconds.append(settings.clock() - asked)
+        wave.note(settings.clock() - asked, carry)
         _check_actions(chunk, env, wave, step, settings)
         keep = min(settings.execute or chunk.shape[1], settings.max_steps - step)
         answer = env.step_chunk(chunk, keep=keep)  # type: ignore[attr-defined]
@@ -172,6 +174,7 @@ class _Wave:
     steps: list[tuple[Array, ...]] = field(default_factory=list)  # actions, rewards, terminated, truncated
     infos: list[Mapping[str, Array]] = field(default_factory=list)
     seconds: list[float] = field(default_factory=list)
+    stats: list[dict[str, Array]] = field(default_factory=list)
     decisions: list[int] = field(default_factory=list)  # steps run when each decision had been executed
 
     @classmethod
@@ -200,6 +203,13 @@ class _Wave:
         solved = info.get("success")
         zeros = np.zeros(rows, np.int64)
         return cls(starts, low, high, shared, first, solved, np.zeros(rows, bool), zeros, np.zeros(rows))
+
+    def note(self, seconds: float, carry: Carry) -> None:
+        """Remembers what a decision took."""
+        self.seconds.append(seconds)
+        told = carry.get("stats", {})
+        counts = {key: value.cpu().numpy() for key, value in told.items() if key not in _TIMED_HERE}
+        self.stats.append(counts)
 
     def add(self, actions: Array, answer: tuple[Any, ...], seconds: float) -> None:
         """Appends the l steps of a chunk."""
@@ -258,6 +268,9 @@ class _Wave:
             "decisions": count,
             "seconds_per_decision": self.seconds[:count],
             "seconds": float(self.finished[row]),
+            "stats": {
+                key: sum(stats[key][row].item() for stats in self.stats[:count]) for key in self.stats[0]
+            },
         }
 
     def _latest(self, key: str, row: int, length: int) -> Array | None:

@@ -282,6 +282,11 @@ def test_what_does_not_fit_is_refused() -> None:
         imagine().step(np.zeros((1, 2)))
     model = Model()
     model.spec = ModelSpec("disc", {"pixels": (3, 64, 64)}, 2, SKIP, ACTION, (2,))
+    env = imagine()
+    env.reset(seed=1)
+    for wrong in (np.zeros((1, 3)), np.zeros((2, 2)), np.full((1, 2), np.nan)):
+        with pytest.raises(UsageError, match="cannot take these actions"):
+            env.step(wrong)
     with pytest.raises(ProtocolMismatch, match="pixels: expected"):
         imagine(model=model)
     with pytest.raises(UsageError, match="draws no state"):
@@ -298,12 +303,34 @@ def test_what_does_not_fit_is_refused() -> None:
         env.step_chunk(np.ones((1, 3, 2)))
 
 
+def test_choices_are_gathered_as_integers() -> None:
+    class Choosing(Model):
+        def encode(self, obs, actions, valid):
+            assert actions.dtype == torch.int64 and actions.shape[1:] == (1, SKIP)
+            return {"position": torch.full((len(valid), 2), 5.0)}
+
+        def predict(self, state, actions, noise, steps=None):
+            assert actions.dtype == torch.int64
+            end = state["position"] + actions.sum((1, 2))[:, None]
+            return Rollout(end[:, None], steps, actions, final={"position": end})
+
+    model = Choosing()
+    model.spec = ModelSpec("disc", {"pixels": (3, SIZE, SIZE)}, 2, SKIP, ActionSpec(1, choices=3), (2,))
+    env = imagine(2, model=model)
+    assert env.single_action_space == gymnasium.spaces.Discrete(3)
+    env.reset(seed=1, options={"goal": np.full((2, 2), 30.0)})
+    env.step(np.array([1, 2]))
+    obs = env.step_chunk(np.array([[0, 1], [2, 9]]))[0]
+    assert obs["state"][:, -1, 0].tolist() == [7, 11], "and clipped to the choices"
+
+
 def test_without_a_judge_success_is_unknown() -> None:
     env = ImaginedVectorEnv(Model(), decode, None, Disc(1))
     (episode,) = collect(env, Walk(3), integers(1), max_steps=3)
     assert episode.meta["success"] is None and episode.truncated
 
 
+@pytest.mark.filterwarnings("ignore:.*A Box observation space")
 def test_one_row_is_a_gymnasium_environment() -> None:
     env = ImaginedVectorEnv.single(Model(), decode, judge, Disc(1), model_id="perfect")
     check_env(env)

@@ -144,13 +144,15 @@ class ImaginedVectorEnv(VectorEnv[Observation, Array, Array]):
 
         Returns:
             Gymnasium's five with a time axis: entries ``[B, l, ...]``.
+
+        Raises:
+            UsageError: actions have another shape or are not finite; or `reset` was never called.
+            RunError: the model predicted something that is not finite.
         """
         if not self._obs:
             raise UsageError("the environment was stepped before it was reset", fix="call reset() first")
-        shape = (self.num_envs, -1, self._model.spec.action.dim)
-        actions = np.asarray(actions, self._action_dtype).reshape(shape)
-        actions = np.clip(actions[:, :keep], self._low, self._high)
         done = self._terminated | self._truncated
+        actions = self._bounded(actions, ~done)[:, :keep]
         out = Chunk.still(
             self._obs, self._terminated, self._truncated, self._success, self._progress, actions.shape[1]
         )
@@ -260,6 +262,21 @@ class ImaginedVectorEnv(VectorEnv[Observation, Array, Array]):
         valid[:, -1] = True
         with torch.no_grad():
             return self._model.encode(history, actions, valid)
+
+    def _bounded(self, actions: Array, live: Array) -> Array:
+        """``[B, K, a]``, inside the bounds."""
+        actions, dim = np.asarray(actions, self._action_dtype), self._model.spec.action.dim
+        if actions.ndim == 2 and self._model.spec.action.choices is not None:
+            actions = actions[..., None]
+        fits = actions.ndim == 3 and (len(actions), actions.shape[2]) == (self.num_envs, dim)
+        if not fits or not np.isfinite(actions[live]).all():
+            raise UsageError(
+                "imagination cannot take these actions",
+                expected=f"finite numbers [{self.num_envs}, K, {dim}]",
+                found=f"shape {list(actions.shape)}" if not fits else "NaN or infinity",
+            )
+        bounded: Array = np.clip(actions, self._low, self._high)
+        return bounded
 
     def _write(self, rows: Array, state: State) -> None:
         if len(rows) == self.num_envs:
