@@ -287,6 +287,9 @@ def test_what_does_not_fit_is_refused() -> None:
     for wrong in (np.zeros((1, 3)), np.zeros((2, 2)), np.full((1, 2), np.nan)):
         with pytest.raises(UsageError, match="cannot take these actions"):
             env.step(wrong)
+    env._model.training = True
+    with pytest.raises(UsageError, match="training mode"):
+        env.reset(seed=1)
     with pytest.raises(ProtocolMismatch, match="pixels: expected"):
         imagine(model=model)
     with pytest.raises(UsageError, match="draws no state"):

@@ -116,8 +116,13 @@ class ImaginedVectorEnv(VectorEnv[Observation, Array, Array]):
             options: ``state`` and ``goal`` for `first`, or ``obs`` itself; and ``mask``, bool ``[B]``.
 
         Raises:
-            UsageError: there is no first observation, or it lacks what the model reads.
+            UsageError: there is no first observation, it lacks what the model reads, or the model or
+                judge is in training mode, where rows would depend on each other.
         """
+        for part in (self._model, self._judge):
+            if getattr(part, "training", False):
+                name = type(part).__name__
+                raise UsageError(f"{name} imagines in training mode", fix=f"call eval() on the {name}")
         options = dict(options or {})
         super().reset(seed=int(seed) if isinstance(seed, int | np.integer) else None)
         mask = np.asarray(options.get("mask", np.ones(self.num_envs)), bool)
