@@ -120,7 +120,8 @@ def test_derive_is_stable_across_processes() -> None:
     # hard-coded: a changed hash would silently change every published result
     assert derive(0) == 4246866556266386882
     assert derive(42, "policy", 3) == 2700745786079061647
-    program = "import sys; from worldplan.seeding import derive; print(derive(42, 'policy', 3), 'torch' in sys.modules)"
+    program = "import sys; from worldplan import seeding; "
+    program += "print(seeding.derive(42, 'policy', 3), 'torch' in sys.modules)"
     printed = subprocess.run(
         [sys.executable, "-c", program], capture_output=True, text=True, check=True
     ).stdout
