@@ -296,6 +296,11 @@ def test_what_does_not_fit_is_refused() -> None:
         env = ImaginedVectorEnv(Model(), lambda z: {"pixels": decode(z)["pixels"]}, None, Disc(1))
         env.reset(seed=1)
         env.step_chunk(np.zeros((1, 3, 2)))
+    env = ImaginedVectorEnv(
+        Model(), lambda z: {"pixels": decode(z)["pixels"]}, None, Disc(1), keys=["pixels"]
+    )
+    assert set(env.reset(seed=1)[0]) == {"pixels", "goal/pixels", "goal/state"}
+    env.step_chunk(np.zeros((1, 3, 2)))
     with pytest.raises(UsageError, match="num_envs=1"):
         ImaginedVectorEnv(Model(), decode, judge, Disc(1), num_envs=2)
     diverging = Model()
@@ -333,7 +338,7 @@ def test_without_a_judge_success_is_unknown() -> None:
     assert episode.meta["success"] is None and episode.truncated
 
 
-@pytest.mark.filterwarnings("ignore:.*A Box observation space")
+@pytest.mark.filterwarnings("ignore:.*(A Box observation space|Not able to test)")
 def test_one_row_is_a_gymnasium_environment() -> None:
     env = ImaginedVectorEnv.single(Model(), decode, judge, Disc(1), model_id="perfect")
     check_env(env)

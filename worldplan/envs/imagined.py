@@ -50,6 +50,8 @@ class ImaginedVectorEnv(VectorEnv[Observation, Array, Array]):
             success undeclared.
         first: the environment whose `reset` gives first observations, or, where they are always
             passed as options, the observation space of one row.
+        keys: what is observed beside the goals; None means all that `first` shows. All of them must
+            be drawn by `decode`.
         num_envs: B; None takes that of `first`.
         max_steps: environment steps after which a row is truncated, or None.
         model_id: goes into the records of every episode imagined here.
@@ -71,6 +73,7 @@ class ImaginedVectorEnv(VectorEnv[Observation, Array, Array]):
         judge: Success | None,
         first: VectorEnv[Any, Any, Any] | gymnasium.spaces.Dict,
         *,
+        keys: Sequence[str] | None = None,
         num_envs: int | None = None,
         max_steps: int | None = None,
         model_id: str = "unnamed",
@@ -88,7 +91,7 @@ class ImaginedVectorEnv(VectorEnv[Observation, Array, Array]):
             )
         self.name, self.model_id, self.max_steps = model.spec.env, model_id, max_steps
         self._seed, self._device = seed, torch.device(device)
-        self._set_spaces(first.single_observation_space if isinstance(first, VectorEnv) else first)
+        self._set_spaces(first.single_observation_space if isinstance(first, VectorEnv) else first, keys)
         rows = self.num_envs
         self._obs: Observation = {}
         self._state: State = {}
@@ -178,9 +181,13 @@ class ImaginedVectorEnv(VectorEnv[Observation, Array, Array]):
     def close_extras(self, **_: Any) -> None:
         """Leaves `first` open: it belongs to whoever made it."""
 
-    def _set_spaces(self, single: gymnasium.Space[Any]) -> None:
+    def _set_spaces(self, single: gymnasium.Space[Any], keys: Sequence[str] | None) -> None:
         spec = self._model.spec
-        known = dict(getattr(single, "spaces", {}))
+        known = {
+            key: space
+            for key, space in getattr(single, "spaces", {}).items()
+            if keys is None or key in keys or key.startswith(GOAL)
+        }
         moved = {
             key: (space.shape[-1], *space.shape[:-1]) if len(space.shape) == 3 else tuple(space.shape)
             for key, space in known.items()
@@ -343,7 +350,7 @@ class ImaginedVectorEnv(VectorEnv[Observation, Array, Array]):
                 f"the decoder draws no {', '.join(missing)}",
                 expected=", ".join(wanted),
                 found=", ".join(sorted(decoded)),
-                fix="leave the key out of the environment of first observations",
+                fix=f"a decoder that draws them, or keys={sorted(set(wanted) & set(decoded))}",
             )
         return {key: decoded[key] for key in wanted}
 
