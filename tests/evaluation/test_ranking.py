@@ -1,18 +1,18 @@
-"""Ranking and resampling on outcomes whose answers are known by hand."""
+"""Ranking on outcomes whose answers are known by hand."""
 
 from __future__ import annotations
 
-import numpy as np
 import pytest
 
 from worldplan.errors import ConfigError, UsageError
 from worldplan.evaluation import agreement
 from worldplan.evaluation.ranking import rank
-from worldplan.evaluation.resampling import Outcomes, agree
 from worldplan.types import EvalRecord
 
 
-def records(rates: dict[str, float], source: str, n: int = 10, model: str = "m", **meta: object) -> list[EvalRecord]:
+def records(
+    rates: dict[str, float], source: str, n: int = 10, model: str = "m", **meta: object
+) -> list[EvalRecord]:
     return [
         EvalRecord(
             "pusht",
@@ -41,7 +41,8 @@ def test_rows_are_ordered_with_ties_explicit() -> None:
     assert [row.policy for row in found.rows] == ["b", "a", "c", "d", "e"]
     assert [row.imagined_rank for row in found.rows] == [1, 2, 3, 3, 5]
     assert [row.real_rank for row in found.rows] == [2, 1, 3, 4, 5]
-    assert [row.tied for row in found.rows] == [False, False, True, True, False]
+    assert [row.imagined_tied for row in found.rows] == [False, False, True, True, False]
+    assert not any(row.real_tied for row in found.rows)
     assert found.rows[0].imagined.n == 10
     assert (found.model, found.task) == ("m", "pusht")
 
@@ -66,7 +67,7 @@ def test_only_real_records_rank_without_agreement() -> None:
     found = rank(records(REAL | {"f": 0.9}, "real"))
     assert [row.policy for row in found.rows] == ["a", "f", "b", "c", "d", "e"]
     assert [row.real_rank for row in found.rows] == [1, 1, 3, 4, 5, 6]
-    assert [row.tied for row in found.rows][:3] == [True, True, False]
+    assert [row.real_tied for row in found.rows][:3] == [True, True, False]
     assert (found.model, found.agreement) == (None, {})
 
 
@@ -161,40 +162,6 @@ def test_returns_are_ranked_by_their_mean() -> None:
     assert found.agreement["mmrv"].value == pytest.approx(
         agreement.mmrv(real=list(REAL.values()), simulated=list(IMAGINED.values()))
     )
-
-
-def test_resampling_is_paired_over_policies_and_sides() -> None:
-    """If imagination repeats reality episode for episode, no choice of starts makes them disagree."""
-    outcomes = np.random.default_rng(0).integers(0, 2, (4, 30)).astype(float)
-    ones = np.ones_like(outcomes)
-    found = agree(Outcomes(outcomes, ones, outcomes, ones), resamples=100)
-    assert (found["pearson"].low, found["pearson"].high) == pytest.approx((1, 1))
-    assert (found["mmrv"].low, found["mmrv"].high) == (0, 0)
-    assert found["bias"].high == 0
-
-
-def test_resampling_interval_matches_a_plain_bootstrap() -> None:
-    rng = np.random.default_rng(1)
-    real = (rng.random((5, 80)) < np.array([0.1, 0.3, 0.5, 0.7, 0.9])[:, None]).astype(float)
-    simulated = (rng.random((5, 80)) < np.array([0.2, 0.2, 0.6, 0.6, 0.8])[:, None]).astype(float)
-    ones = np.ones_like(real)
-    found = agree(Outcomes(real, ones, simulated, ones), resamples=800)["pearson"]
-    draws = []
-    for _ in range(800):
-        index = rng.integers(80, size=80)
-        draws.append(np.corrcoef(real[:, index].mean(1), simulated[:, index].mean(1))[0, 1])
-    assert (found.low, found.high) == pytest.approx(tuple(np.quantile(draws, (0.025, 0.975))), abs=0.02)
-
-
-def test_resampling_keeps_every_policy_supplied() -> None:
-    """A policy with one episode among many keeps it in every resample."""
-    count = np.zeros((2, 40))
-    count[0, :39], count[1, 39] = 1, 1
-    outcomes = Outcomes(count / 2, count, count / 3, count)
-    weights = outcomes.resample(50, seed=0)
-    assert (weights[:, 39] == 1).all()
-    assert (weights.sum(1) == 40).all()
-    assert np.isfinite(outcomes.scores(weights)[0]).all()
 
 
 def test_ranking_is_a_function_of_its_records_and_seed() -> None:

@@ -17,9 +17,9 @@ from worldplan.types import Estimate, EvalRecord
 
 def _some() -> list[EvalRecord]:
     return [
-        EvalRecord("pusht", policy, 0, f"s{i}", source, 0.0, i < k, 1, 0.1, "m" if source == "model" else None)
+        EvalRecord("pusht", policy, 0, f"s{i}", source, 0.0, i < k, 1, 0.1, model)
         for policy, k in (("a", 3), ("b", 1))
-        for source in ("real", "model")
+        for source, model in (("real", None), ("model", "m"))
         for i in range(4)
     ]
 
@@ -69,7 +69,7 @@ def test_what_was_not_measured_is_null_or_empty() -> None:
         ({"sucess": None}, "unknown entry 'sucess'(.|\n)*success"),
         ({"success": 0.7}, "success is no estimate"),
         ({"success": {"value": 0.7}}, "success is no estimate"),
-        ({"agreement": {"mmrv": {"value": "x", "low": None, "high": None, "n": 1, "method": ""}}}, "no number"),
+        ({"agreement": {"mmrv": {"value": "x", "low": 0, "high": 1, "n": 1, "method": ""}}}, "no number"),
         ({"baselines": {"random": {"value": 1, "low": 0, "high": 1, "n": -1, "method": ""}}}, "no count"),
         ({"ranking": [{"policy": "a"}]}, r"ranking\[0\] is no row"),
         ({"ranking": {}}, "ranking has the wrong type"),

@@ -72,9 +72,8 @@ def test_a_task_names_its_own_distances() -> None:
     def errors(first: Array, second: Array) -> dict[str, Array]:
         return {"block_px": np.abs(first - second)[..., 0]}
 
-    found = validate(
-        [moving("a", "real")], [moving("a", "model", 1.0)], frames=None, errors=errors, units={"block_px": "px"}
-    )
+    pair = [moving("a", "real")], [moving("a", "model", 1.0)]
+    found = validate(*pair, frames=None, errors=errors, units={"block_px": "px"})
     assert sorted(found.curves) == ["block_px", "block_px_copy"]
     assert found.curves["block_px"].unit == "px"
 

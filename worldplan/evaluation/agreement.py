@@ -85,9 +85,7 @@ def mmrv(
     return float(worst.mean())
 
 
-def violations(
-    *, real: Scores, simulated: Scores, weight_by: Side = "real", ties: Ties = "simpler"
-) -> Array:
+def violations(*, real: Scores, simulated: Scores, weight_by: Side = "real", ties: Ties = "simpler") -> Array:
     """``[P]`` the worst rank violation of each policy, of which `mmrv` is the mean."""
     _known("weight_by", weight_by, ("real", "simulated"))
     _known("ties", ties, _VIOLATED)

@@ -161,7 +161,8 @@ def finite(values: Sequence[float] | Array, name: str) -> Array:
         array = np.asarray(values, np.float64)
     except (TypeError, ValueError) as error:
         raise UsageError(f"{name} are not numbers", expected="finite numbers", found=str(error)) from error
-    if len(bad := np.argwhere(~np.isfinite(array))):
+    if not np.isfinite(array).all():
+        bad = np.argwhere(~np.isfinite(array))
         where = ", ".join(map(str, bad[0]))
         raise UsageError(
             f"{name} hold a number that is not finite",

@@ -78,4 +78,3 @@ def plain(value: Any, where: str = "value") -> Any:
 def dumps(value: Any, indent: int | None = None) -> str:
     """JSON text that never holds NaN; one line unless indented."""
     return json.dumps(plain(value), indent=indent, ensure_ascii=False, allow_nan=False)
-

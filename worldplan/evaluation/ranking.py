@@ -23,6 +23,9 @@ from worldplan.types import Array, Estimate, EvalRecord
 Score = Literal["success", "return"]
 # a policy and the model it was imagined in, or None for reality
 Key = tuple[str, str | None]
+# a rank and whether it is shared
+Place = tuple[int | None, bool]
+_UNRANKED: Place = (None, False)
 # a change of Pearson's r by one policy that is worth a warning
 _LEVERAGE = 0.10
 
@@ -38,8 +41,8 @@ class Row:
         real: score in reality (a simulator counts as reality), or None.
         imagined_rank: 1 is best; ties share the better rank; None for self-scores.
         real_rank: the same among all policies with real episodes.
-        tied: whether another row of the same judge has the same imagined score (the same real score,
-            without imagined ones); tied rows are listed by name.
+        imagined_tied: whether another policy shares the imagined rank; they are listed by name.
+        real_tied: whether another policy shares the real rank.
         self_score: whether the policy plans with the weights that judge it.
     """
 
@@ -49,7 +52,8 @@ class Row:
     real: Estimate | None
     imagined_rank: int | None
     real_rank: int | None
-    tied: bool
+    imagined_tied: bool
+    real_tied: bool
     self_score: bool
 
 
@@ -119,7 +123,7 @@ def rank(
         judge_of = record.model if record.source == "model" else None
         groups.setdefault((record.policy, judge_of), []).append(record)
     values = {key: _estimate(group, score, seed, resamples, confidence) for key, group in groups.items()}
-    own = {key for key, group in groups.items() if any(_plans_with_judge(record) for record in group)}
+    own = {key for key, group in groups.items() if any(plans_with_judge(record) for record in group)}
     by_model: dict[str, dict[str, Estimate]] = {}
     models = sorted({model for _, model in groups if model is not None})
     for model in models:
@@ -163,6 +167,13 @@ def only_task(records: Sequence[EvalRecord]) -> str:
     return tasks[0] if tasks else ""
 
 
+def plans_with_judge(record: EvalRecord) -> bool:
+    """Whether the record is a self-score: imagined by weights its policy plans with."""
+    weights = record.meta.get("plans_with")
+    used = weights if isinstance(weights, list | tuple) else [weights]
+    return record.source == "model" and record.model in used
+
+
 def _estimate(
     group: Sequence[EvalRecord], score: Score, seed: int, resamples: int, confidence: float
 ) -> Estimate:
@@ -170,12 +181,6 @@ def _estimate(
         return rate((record.success for record in group), confidence)
     returns = [record.ret for record in group]
     return bootstrap(returns, seed=seed, resamples=resamples, confidence=confidence)
-
-
-def _plans_with_judge(record: EvalRecord) -> bool:
-    weights = record.meta.get("plans_with")
-    used = weights if isinstance(weights, list | tuple) else [weights]
-    return record.source == "model" and record.model in used
 
 
 def _outcomes(
@@ -200,33 +205,36 @@ def _outcomes(
     return Outcomes(*arrays)
 
 
-def _rows(
-    values: Mapping[Key, Estimate], own: set[Key], judge: str | None
-) -> tuple[Row, ...]:
-    real_ranks = _ranks({policy: value for (policy, model), value in values.items() if model is None})
+def _rows(values: Mapping[Key, Estimate], own: set[Key], judge: str | None) -> tuple[Row, ...]:
+    real = {policy: value for (policy, model), value in values.items() if model is None}
+    real_ranks = _ranks(real)
     models = sorted({model for _, model in values if model}, key=lambda model: (model != judge, model))
     rows: list[Row] = []
     for model in models:
         here = {policy: value for (policy, m), value in values.items() if m == model}
         ranks = _ranks({policy: value for policy, value in here.items() if (policy, model) not in own})
         for policy in sorted(here, key=lambda policy: (_descending(here[policy]), policy)):
-            place = ranks.get(policy)
-            real, real_rank = values.get((policy, None)), real_ranks.get(policy)
-            tied = place is not None and list(ranks.values()).count(place) > 1
+            place, real_place = ranks.get(policy, _UNRANKED), real_ranks.get(policy, _UNRANKED)
             mine = (policy, model) in own
-            rows.append(Row(policy, model, here[policy], real, place, real_rank, tied, mine))
+            rows.append(Row(policy, model, here[policy], real.get(policy), *_fields(place, real_place), mine))
     judged = {row.policy for row in rows if row.model == judge}
-    alone = {policy: value for (policy, model), value in values.items() if not model and policy not in judged}
-    for policy in sorted(alone, key=lambda policy: (_descending(alone[policy]), policy)):
-        place = real_ranks.get(policy)
-        tied = place is not None and list(real_ranks.values()).count(place) > 1
-        rows.append(Row(policy, None, None, alone[policy], None, place, tied, False))
+    for policy in sorted(real.keys() - judged, key=lambda policy: (_descending(real[policy]), policy)):
+        place = real_ranks.get(policy, _UNRANKED)
+        rows.append(Row(policy, None, None, real[policy], *_fields(_UNRANKED, place), False))
     return tuple(rows)
 
 
-def _ranks(values: Mapping[str, Estimate]) -> dict[str, int]:
+def _fields(imagined: Place, real: Place) -> tuple[int | None, int | None, bool, bool]:
+    return imagined[0], real[0], imagined[1], real[1]
+
+
+def _ranks(values: Mapping[str, Estimate]) -> dict[str, Place]:
     scores = {policy: value.value for policy, value in values.items() if value.value is not None}
-    return {policy: 1 + sum(other > score for other in scores.values()) for policy, score in scores.items()}
+    every = list(scores.values())
+    return {
+        policy: (1 + sum(other > score for other in every), every.count(score) > 1)
+        for policy, score in scores.items()
+    }
 
 
 def _descending(value: Estimate) -> float:

@@ -135,9 +135,7 @@ def _line(part: int, *, real: Array, simulated: Array) -> float | None:
     return None if fitted is None else fitted[part]
 
 
-def _interval(
-    value: float | None, draws: Sequence[float | None], about: tuple[int, float, str]
-) -> Estimate:
+def _interval(value: float | None, draws: Sequence[float | None], about: tuple[int, float, str]) -> Estimate:
     policies, confidence, method = about
     known = [draw for draw in draws if draw is not None]
     # an interval over the few resamples in which the measure exists would claim too much

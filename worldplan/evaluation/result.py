@@ -11,7 +11,8 @@
     seconds_per_decision    {p50, p95}: Estimate each
     agreement               {pearson, spearman, kendall, mmrv, ...}: Estimate each
     mmrv                    {weight_by, ties}, or null
-    ranking                 [{policy, model, imagined, real, imagined_rank, real_rank, tied, self_score}]
+    ranking                 [{policy, model, imagined, real, imagined_rank, real_rank,
+                              imagined_tied, real_tied, self_score}]
     validity                {psnr, psnr_copy, psnr_gain, ...}: Estimate each
     protocol                how success was measured
     versions                {package: version}

@@ -206,9 +206,7 @@ def _squared_error(truth: Array, guess: Array) -> Array:
     return error
 
 
-def _curve(
-    name: str, unit: str, series: list[Array], every: int, settings: tuple[int, int, float]
-) -> Curve:
+def _curve(name: str, unit: str, series: list[Array], every: int, settings: tuple[int, int, float]) -> Curve:
     seed, resamples, confidence = settings
     length = max(len(values) for values in series)
     decibels = name in ("psnr", "psnr_copy")
