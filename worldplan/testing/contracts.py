@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 import random  # noqa: TID251 - watched, not drawn from
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -76,11 +77,14 @@ def copied(value: Mapping[str, Any]) -> dict[str, Any]:
 def untouched_generators(what: str) -> Iterator[None]:
     """Requires that the block draws nothing from the global generators of Python, NumPy and torch."""
 
-    def states() -> dict[str, Any]:
-        numpy = np.random.get_state(legacy=False)["state"]  # noqa: NPY002
-        words = tuple(int(word) for word in np.asarray(numpy["key"])), int(numpy["pos"])
-        torch_words = tuple(torch.get_rng_state().tolist())
-        return {"random": random.getstate(), "numpy.random": words, "torch": torch_words}
+    def states() -> dict[str, bytes]:
+        numpy = np.random.get_state(legacy=False)  # noqa: NPY002
+        everybody = {
+            "random": random.getstate(),
+            "numpy.random": numpy,
+            "torch": torch.get_rng_state().tolist(),
+        }
+        return {name: pickle.dumps(state) for name, state in everybody.items()}
 
     before = states()
     yield

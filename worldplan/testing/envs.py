@@ -220,9 +220,13 @@ def _check_ends(case: _Case) -> bool:
     goal[0] = obs["state"][0]
     case.reset(state=obs["state"], goal=goal)
     rest = np.clip(np.zeros_like(case.actions[:, 0]), _low(case.env), None)
-    before = _Answer.of(case.env.step(rest.astype(case.actions.dtype)))
-    done = before.facts["terminated"] | before.facts["truncated"]
-    if not done.any():
+    # imagination looks at the goal once per model step only
+    for _ in range(case.actions.shape[1]):
+        before = _Answer.of(case.env.step(rest.astype(case.actions.dtype)))
+        done = before.facts["terminated"] | before.facts["truncated"]
+        if done.any():
+            break
+    else:
         return False
     for index in range(case.actions.shape[1]):
         after = case.step(index)
