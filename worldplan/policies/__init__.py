@@ -1,0 +1,1 @@
+"""Everything that acts: planning, baselines, replay, scripts, and users' own functions."""
