@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import json
+
 import numpy as np
 import pytest
 
 from worldplan.errors import DataError, UsageError
-from worldplan.evaluation.validity import CEILING, psnr, validate
+from worldplan.evaluation.validity import CEILING, Validity, psnr, validate
 from worldplan.types import Array, Episode
 
 
@@ -101,3 +103,18 @@ def test_wrong_input_is_refused() -> None:
         validate([real], [small])
     with pytest.raises(DataError, match="not finite"):
         validate([real], [episode("a", "model", np.zeros((5, 2, 2, 3)), np.full((5, 2), np.nan))])
+
+
+def test_what_was_found_survives_json() -> None:
+    found = validate([moving("a", "real")], [moving("a", "model", 1.0)])
+    data = json.loads(json.dumps(found.to_json(), allow_nan=False))
+    again = Validity.from_json(data)
+    assert again.estimates == found.estimates
+    assert again.pairs == 1
+    for name, curve in found.curves.items():
+        for field in ("steps", "value", "low", "high", "n"):
+            np.testing.assert_array_equal(getattr(again.curves[name], field), getattr(curve, field))
+        assert (again.curves[name].name, again.curves[name].unit) == (curve.name, curve.unit)
+    for broken in ({}, {"curves": []}, {**data, "pairs": None}):
+        with pytest.raises(DataError, match="no validity"):
+            Validity.from_json(broken)

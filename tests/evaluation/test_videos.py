@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from worldplan import errors
-from worldplan.errors import MissingExtra, UsageError
+from worldplan.errors import DataError, MissingExtra, UsageError
 from worldplan.evaluation import videos
 from worldplan.types import Array
 
@@ -119,3 +119,23 @@ def test_wrong_arguments_are_refused(tmp_path: Path) -> None:
         videos.side_by_side([])
     with pytest.raises(UsageError, match="4 lines"):
         videos.side_by_side([("a", _frames(4))], steps=["one"])
+
+
+@pytest.mark.parametrize("suffix", [".mp4", ".gif"])
+def test_a_clip_comes_back_from_its_file(tmp_path: Path, suffix: str) -> None:
+    path = videos.write(tmp_path / f"first{suffix}", _frames())
+    found = videos.read(path, note="note")
+    assert (found.title, found.note, found.width, found.height) == ("first", "note", 48, 34)
+    assert found.data == path.read_bytes()
+    assert found.mime == videos.MIMES[suffix]
+
+
+def test_files_that_are_no_clips_are_refused(tmp_path: Path) -> None:
+    for name in ("a.mp4", "a.gif", "a.png"):
+        with pytest.raises(DataError, match="cannot be read"):
+            videos.read(tmp_path / name)
+        (tmp_path / name).write_bytes(b"nothing")
+        with pytest.raises(DataError, match="cannot be read"):
+            videos.read(tmp_path / name)
+    with pytest.raises(DataError, match="no clip"):
+        videos.read(tmp_path / "a.avi")

@@ -43,7 +43,6 @@ from worldplan.types import Estimate
 
 SCHEMA = "worldplan.result"
 VERSION = 1
-BASELINES = ("nothing", "random", "replay", "no_planning", "true_dynamics")
 _PACKAGES = ("worldplan", "torch", "numpy", "scipy", "gymnasium", "mujoco", "gym-pusht")
 _TABLES = ("baselines", "seconds_per_decision", "agreement", "validity")
 _ESTIMATE = tuple(field.name for field in fields(Estimate))

@@ -9,11 +9,13 @@ the first frame stays. A model that does worse at some step is not worth asking 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
+from typing import Any
 
 import numpy as np
 
 from worldplan.errors import DataError, UsageError
+from worldplan.evaluation import files
 from worldplan.evaluation.estimates import CONFIDENCE, bootstrap
 from worldplan.types import Array, Episode, Estimate
 
@@ -59,6 +61,26 @@ class Validity:
     curves: Mapping[str, Curve]
     estimates: Mapping[str, Estimate]
     pairs: int
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain values; NaN becomes None."""
+        found: dict[str, Any] = files.plain(asdict(self), "validity")
+        return found
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> Validity:
+        """Inverse of `to_json`; raises `DataError` on anything else."""
+        try:
+            curves = {}
+            for name, curve in data["curves"].items():
+                # None, which stood for NaN, becomes NaN again in a float array
+                ends = {key: np.array(curve[key], np.float64) for key in ("value", "low", "high")}
+                whole = {key: np.array(curve[key], np.int64) for key in ("steps", "n")}
+                curves[name] = Curve(str(curve["name"]), str(curve["unit"]), **whole, **ends)
+            estimates = {name: Estimate(**value) for name, value in data["estimates"].items()}
+            return cls(curves, estimates, int(data["pairs"]))
+        except (KeyError, TypeError, ValueError, AttributeError) as error:
+            raise DataError("this is no validity", found=f"{type(error).__name__}: {error}") from error
 
 
 def distance(first: Array, second: Array) -> dict[str, Array]:

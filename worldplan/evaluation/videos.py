@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from worldplan.errors import MissingExtra, UsageError, require
+from worldplan.errors import DataError, MissingExtra, UsageError, require
 from worldplan.evaluation import files
 from worldplan.types import Array
 
@@ -67,6 +67,32 @@ def clip(title: str, frames: Array, *, fps: float = 10, note: str = "") -> Clip:
     except MissingExtra:
         data, suffix = encode(checked, ".gif", fps=fps), ".gif"
     return Clip(title, data, MIMES[suffix], checked.shape[2], checked.shape[1], note)
+
+
+def read(path: str | os.PathLike[str], title: str = "", note: str = "") -> Clip:
+    """A clip from a ``.mp4``, ``.gif`` or ``.png`` file, for a report.
+
+    Raises:
+        DataError: the file is absent, of another kind, or does not open.
+        MissingExtra: ``.mp4`` without the extra ``video``.
+    """
+    source = Path(path)
+    suffix = source.suffix.lower()
+    if suffix not in MIMES:
+        raise DataError(f"{source} is no clip", expected=" or ".join(MIMES), found=repr(suffix))
+    ffmpeg: Any = require("imageio_ffmpeg", "video") if suffix == ".mp4" else None
+    images: Any = require("PIL.Image", "report")
+    try:
+        if suffix == ".mp4":
+            reader = ffmpeg.read_frames(str(source))
+            width, height = next(reader)["size"]
+            reader.close()
+        else:
+            with images.open(source) as image:
+                width, height = image.size
+        return Clip(title or source.stem, source.read_bytes(), MIMES[suffix], width, height, note)
+    except (OSError, StopIteration, ValueError) as error:
+        raise DataError(f"{source} cannot be read", found=str(error).strip().split("\n")[-1]) from error
 
 
 def write(path: str | os.PathLike[str], frames: Array, *, fps: float = 10) -> Path:
