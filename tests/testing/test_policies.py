@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from torch import Tensor, nn
@@ -12,9 +13,10 @@ from torch import Tensor, nn
 from worldplan.planners.cem import CEM
 from worldplan.policies.planning import PlanningPolicy
 from worldplan.policies.pusht_scripted import PushTScripted
+from worldplan.policies.replay import ReplayPolicy
 from worldplan.seeding import Noise
 from worldplan.testing import DoubleIntegrator, Reach, check_policy
-from worldplan.types import ActionSpec, Carry, Obs
+from worldplan.types import ActionSpec, Carry, Obs, Start
 
 BOUNDS = ActionSpec(2, (-1.0, -1.0), (1.0, 1.0))
 OBS = {"state": torch.linspace(-1, 1, 12).view(3, 4), "goal/state": torch.linspace(1, -1, 12).view(3, 4)}
@@ -42,6 +44,14 @@ def test_good_policies_pass() -> None:
 def test_planning_is_a_policy() -> None:
     planner = CEM(horizon=2, num_samples=32, num_iterations=2, num_elites=4)
     check_policy(PlanningPolicy(DoubleIntegrator(), planner, Reach()), OBS, action=BOUNDS)
+
+
+def test_replay_is_a_policy() -> None:
+    rng = np.random.default_rng(0)
+    starts = [Start(f"s{i}", i + 5, actions=rng.uniform(-1, 1, (6, 2)).astype(np.float32)) for i in range(3)]
+    check_policy(ReplayPolicy(starts, chunk=2), OBS, action=BOUNDS, starts=[start.seed for start in starts])
+    with pytest.raises(AssertionError, match="every row has a start"):
+        check_policy(Drifts(), OBS, starts=[1])
 
 
 class OneAction(Drifts):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import torch
 from torch import Tensor
@@ -26,6 +26,7 @@ def check_policy(
     obs: Obs,
     *,
     action: ActionSpec | None = None,
+    starts: Sequence[int] | None = None,
     steps: int = 3,
     atol: float = 1e-4,
     seed: int = 0,
@@ -36,6 +37,7 @@ def check_policy(
         policy: any implementation of `types.Policy`.
         obs: entries ``[B, ...]`` with B of 2 or more, shown at every step.
         action: what actions of the environment must be; None does not ask.
+        starts: seeds of the B starts, for policies that look them up, such as replay; None takes any.
         steps: decisions per episode.
         atol: what batch mates may change, relative to ``max(1, |action|)``.
         seed: of the noise.
@@ -48,7 +50,9 @@ def check_policy(
     """
     rows = tree.rows(obs)
     require(rows >= 2, "the observation to check a policy on has rows", "2 or more", rows)
-    noise = Noise.of(seed, [3, *range(2**40, 2**40 + rows - 1)]).at("policy")
+    seeds = [3, *range(2**40, 2**40 + rows - 1)] if starts is None else list(starts)
+    require(len(seeds) == rows, "every row has a start", rows, len(seeds))
+    noise = Noise.of(seed, seeds).at("policy")
     with evaluating(policy), torch.no_grad():
         _check_shapes(policy, obs, noise, action)
         _check_purity(policy, obs, noise)
