@@ -29,12 +29,19 @@ class PushTScripted:
         candidates: outline points drawn per push; 1 pushes anywhere, more keep the block central.
         min_speed: smallest norm of an action.
         max_speed: largest norm of an action.
+        name: for records.
     """
 
     action_noise: float = 0.05
     candidates: int = 6
     min_speed: float = 0.06
     max_speed: float = 0.25
+    name: str = "scripted"
+
+    @property
+    def requires(self) -> tuple[str, ...]:
+        """Keys an observation must have."""
+        return ("state",)
 
     def initial(self, batch_size: int) -> Carry:
         """Nothing chosen yet."""
@@ -77,7 +84,7 @@ class PushTScripted:
     def _redraw(self, carry: Carry, rows: Tensor, state: Tensor, noise: Noise) -> Carry:
         agent, block, angle = state[:, :2], state[:, 2:4], state[:, 4]
         draws = noise.at("push").uniform(self.candidates + 4)
-        corners = torch.tensor(_OUTLINE, dtype=torch.float32)
+        corners = torch.tensor(_OUTLINE, dtype=torch.float32, device=state.device)
         edges = corners.roll(-1, 0) - corners
         lengths = edges.norm(dim=1)
         along = draws[:, : self.candidates] * lengths.sum()
@@ -93,7 +100,7 @@ class PushTScripted:
         spots = block[:, None] + _rotate(contacts, angle[:, None])
         facing = (_rotate(normals, angle[:, None]) * (agent[:, None] - spots)).sum(-1) > _AGENT_RADIUS
         best = (score + 1e4 * facing).argmax(1)
-        pick = torch.arange(len(best))
+        pick = torch.arange(len(best), device=best.device)
         fresh = {
             "contact": contacts[pick, best],
             "normal": normals[pick, best],
@@ -113,7 +120,8 @@ class PushTScripted:
     @staticmethod
     def _distance(agent: Tensor, block: Tensor, angle: Tensor, carry: Carry) -> Tensor:
         spot = block + _rotate(carry["contact"] + carry["normal"] * (_AGENT_RADIUS + 20), angle)
-        return (spot - agent).norm(dim=1)
+        distance: Tensor = (spot - agent).norm(dim=1)
+        return distance
 
 
 def _rotate(vector: Tensor, angle: Tensor) -> Tensor:
