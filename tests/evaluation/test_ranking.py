@@ -149,6 +149,11 @@ def test_unknown_success_is_counted_and_left_out() -> None:
     assert rank(unknown, score="return").rows[0].real.value == 1.0
 
 
+def test_starts_that_were_solved_already_are_noted() -> None:
+    solved = records({"a": 0.5}, "real", n=4, solved_at_start=True)
+    assert any("4 episodes began" in note for note in rank(solved).notes)
+
+
 def test_repeated_and_different_starts_are_noted() -> None:
     again = records({"a": 0.5}, "real") + records({"a": 0.5}, "real")
     assert any("repeat a start" in note for note in rank(again).notes)

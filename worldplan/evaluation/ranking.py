@@ -251,6 +251,8 @@ def _notes(
     notes = []
     if unknown := sum(record.success is None for record in records):
         notes.append(f"{unknown} episodes do not say whether they succeeded; success rates leave them out.")
+    if solved := sum(record.meta.get("solved_at_start") is True for record in records):
+        notes.append(f"{solved} episodes began where the goal was already reached.")
     repeated = sum(len(group) - len({record.start for record in group}) for group in groups.values())
     if repeated:
         notes.append(f"{repeated} episodes repeat a start of their policy: n counts them, but they add less.")

@@ -18,7 +18,7 @@ from worldplan.types import EvalRecord
 
 
 def write(path: str | os.PathLike[str], records: Iterable[EvalRecord]) -> Path:
-    """Writes one row per episode; entries of `meta` become columns ``meta.<key>``."""
+    """Writes one row per episode; entries of `meta` become columns ``meta.<key>``, None an empty cell."""
     rows = [files.plain(asdict(record), f"record {index}") for index, record in enumerate(records)]
     keys = sorted({key for row in rows for key in row["meta"]})
     columns = [name for name in FIELDS if name != "meta"]
