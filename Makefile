@@ -52,7 +52,7 @@ test-sims: setup
 	$(PYTEST) -m "(sims or render or browser) and not slow and not peer and not gpu" -n 2 --timeout 120
 
 bench: setup
-	$(BIN)/python -m benchmarks
+	@for each in benchmarks/*.py; do echo "$$each"; $(BIN)/python "$$each" || exit 1; done
 
 docs: setup
 	$(BIN)/mkdocs build --strict

@@ -63,7 +63,9 @@ rm -f "$stamp"
 
 # alone and first: the only package for which it matters where it comes from
 echo "installing torch (the largest download; the builds are listed on pytorch.org/get-started)"
-pip install --quiet -c constraints.txt ${TORCH_INDEX:+--extra-index-url "$TORCH_INDEX"} torch
+quiet=--quiet
+[ ! -t 1 ] || quiet= # people see the download go
+pip install $quiet -c constraints.txt ${TORCH_INDEX:+--extra-index-url "$TORCH_INDEX"} torch
 echo "installing worldplan[$EXTRAS]"
 pip install --quiet -c constraints.txt -e ".[$EXTRAS]"
 pip install --quiet --no-deps -r requirements/no-deps.txt
