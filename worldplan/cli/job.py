@@ -1,0 +1,291 @@
+"""One run of a verb: its configuration, its output folder, its result."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import os
+import shlex
+import sys
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+from worldplan.cli.arguments import REFERENCES, Arguments
+from worldplan.errors import ConfigError, UsageError, suggest
+
+_CHOICES = ("model", "planner")  # keys that may also name a packaged configuration
+
+
+@dataclass(frozen=True)
+class Job:
+    """What a verb is given.
+
+    Attributes:
+        verb: its name.
+        config: the composed configuration as plain values, references included.
+        arguments: the words it came from.
+        out: the folder to write to, made already; None for verbs that write nothing.
+        command: the command as one would type it.
+    """
+
+    verb: str
+    config: dict[str, Any]
+    arguments: Arguments
+    out: Path | None
+    command: str
+    quiet: bool = False
+    facts: dict[str, Any] = field(default_factory=dict)
+
+    def say(self, text: str) -> None:
+        """Prints a line for people, on stderr under ``--json``."""
+        if not self.quiet:
+            print(text, file=sys.stderr if self.arguments.json else sys.stdout, flush=True)
+
+    @contextmanager
+    def progress(self, title: str, total: int | None = None) -> Iterator[Any]:
+        """A progress bar; yields ``update(done, total)``. Plain lines where stderr is no terminal."""
+        if self.quiet:
+            yield lambda done, total=None: None
+            return
+        if not sys.stderr.isatty():
+            yield _Lines(title)
+            return
+        from rich.console import Console
+        from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+        from rich.progress import TimeRemainingColumn
+
+        columns = ("[bold]{task.description}", BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+        parts = [TextColumn(c) if isinstance(c, str) else c for c in columns]
+        with Progress(*parts, TimeRemainingColumn(), console=Console(stderr=True)) as bar:
+            task = bar.add_task(title, total=total)
+            yield lambda done, total=None: bar.update(task, completed=done, total=total)
+
+    def path(self, name: str) -> Path:
+        """A file of this run."""
+        assert self.out is not None, f"{self.verb} has no output folder"
+        return self.out / name
+
+
+class _Lines:
+    """Progress for logs: at most one line in five seconds."""
+
+    def __init__(self, title: str) -> None:
+        self.title, self.last = title, time.perf_counter()
+
+    def __call__(self, done: float, total: float | None = None) -> None:
+        now = time.perf_counter()
+        if now - self.last > 5 or (total is not None and done >= total):
+            self.last = now
+            print(f"{self.title}: {done:g}{f' of {total:g}' if total else ''}", file=sys.stderr, flush=True)
+
+
+def run(verb: str, module: ModuleType, arguments: Arguments) -> int:
+    """Composes, prepares the output folder, calls the verb, writes what it returns."""
+    if arguments.words and not getattr(module, "WORDS", False):
+        raise ConfigError(f"{arguments.words[0]!r} is not understood", expected="key=value")
+    if arguments.multirun:
+        return max((_once(verb, module, each, True) for each in _combinations(arguments)), default=0)
+    return _once(verb, module, arguments, False)
+
+
+def _once(verb: str, module: ModuleType, arguments: Arguments, sweeping: bool) -> int:
+    config = compose(verb, arguments)
+    if arguments.cfg:
+        import yaml
+
+        print(yaml.safe_dump(config, sort_keys=False), end="")
+        return 0
+    command = shlex.join(["worldplan", verb, *_words(arguments)])
+    if hasattr(module, "check"):
+        module.check(config)
+    if arguments.dry_run:
+        print(f"{command}\nwould run with:\n{json.dumps(config, indent=2)}")
+        return 0
+    out = None
+    if "out" in config and not getattr(module, "OUT_IS_FILE", False):
+        out = prepare(config, verb)
+    quiet = arguments.quiet
+    job = Job(verb, config, arguments, out, command, quiet)
+    if out is not None:
+        write_json(out / "config.json", {"verb": verb, "command": command, "config": config})
+    result, code = module.run(job)
+    if out is not None and result is not None:
+        write_json(out / "result.json", result)
+        job.say(f"written to {out}")
+    if arguments.json:
+        print(json.dumps(result, allow_nan=False))
+    return int(code)
+
+
+def compose(verb: str, arguments: Arguments) -> dict[str, Any]:
+    """The configuration of a verb as plain values.
+
+    Raises:
+        ConfigError: a key or choice is unknown, or a mandatory value is missing.
+    """
+    from hydra import compose as hydra_compose
+    from hydra import initialize_config_module
+    from hydra.core.global_hydra import GlobalHydra
+    from hydra.errors import HydraException
+    from omegaconf import OmegaConf
+    from omegaconf.errors import OmegaConfBaseException
+
+    overrides = list(arguments.overrides)
+    references = dict(arguments.references)
+    for key in _CHOICES:
+        if key in references and references[key] in choices(key) and (verb == "train" or key != "model"):
+            overrides.append(f"{key}={references.pop(key)}")
+    if arguments.config_dir is not None:
+        folder = os.path.abspath(arguments.config_dir)
+        if not os.path.isdir(folder):
+            raise ConfigError(f"--config-dir {arguments.config_dir} is not a folder")
+        quoted = folder.replace("\\", "\\\\").replace("'", "\\'")
+        overrides.append(f"hydra.searchpath=['file://{quoted}']")
+    GlobalHydra.instance().clear()
+    try:
+        with initialize_config_module("worldplan.configs", version_base="1.3"):
+            composed = hydra_compose(verb, overrides)
+        config = OmegaConf.to_container(composed, resolve=True)
+    except (HydraException, OmegaConfBaseException) as error:
+        raise _unusable(verb, overrides, error) from error
+    assert isinstance(config, dict)
+    plain: dict[str, Any] = {str(key): value for key, value in config.items()}
+    for key, value in references.items():
+        if key not in plain:
+            raise ConfigError(f"{verb} has no key {key!r}", fix=suggest(key, plain))
+        plain[key] = value
+    missing = [key for key, value in plain.items() if value == "???"]
+    if missing:
+        raise ConfigError(
+            f"{verb} needs {', '.join(missing)}", fix=f"worldplan {verb} {missing[0]}=...; worldplan {verb} --help"
+        )
+    return plain
+
+
+def choices(group: str) -> list[str]:
+    """Names of the packaged configurations of a group."""
+    from importlib import resources
+
+    folder = resources.files("worldplan.configs") / group
+    names = [entry.name for entry in folder.iterdir()] if folder.is_dir() else []
+    return sorted(name[:-5] for name in names if name.endswith(".yaml"))
+
+
+def build(config: Mapping[str, Any]) -> Any:
+    """Instantiates a packaged configuration that names its class."""
+    from hydra.utils import instantiate
+
+    target = str(config.get("_target_", ""))
+    if not target.startswith("worldplan."):
+        raise ConfigError(
+            "only worldplan's own classes are built from a configuration",
+            expected="_target_: worldplan....",
+            found=target or "no _target_",
+            fix="name your own with module:attribute",
+        )
+    try:
+        return instantiate(dict(config), _convert_="all")
+    except UsageError:
+        raise
+    except Exception as error:
+        cause = error.__cause__ or error
+        if isinstance(cause, UsageError):
+            raise cause from error
+        raise ConfigError(f"{target} cannot be built", found=str(cause)) from error
+
+
+def prepare(config: Mapping[str, Any], verb: str) -> Path:
+    """Makes the output folder; one that holds something is refused unless told otherwise."""
+    if config["out"]:
+        out = Path(os.path.abspath(str(config["out"])))
+    else:
+        stamp = time.strftime("%Y%m%d-%H%M%S")
+        names = (f"{verb}-{stamp}{f'-{number}' if number else ''}" for number in itertools.count())
+        out = next(path for path in (Path("runs").absolute() / name for name in names) if not path.exists())
+    allowed = bool(config.get("overwrite")) or bool(config.get("resume"))
+    if out.exists() and not out.is_dir():
+        raise UsageError(f"out={out} is a file", expected="a folder")
+    if out.is_dir() and any(out.iterdir()) and not allowed:
+        raise UsageError(
+            f"out={out} is not empty",
+            expected="a new or empty folder",
+            found=f"{len(list(out.iterdir()))} entries",
+            fix="another out, or resume=true, or overwrite=true",
+        )
+    try:
+        out.mkdir(parents=True, exist_ok=True)
+        if not os.access(out, os.W_OK):
+            raise PermissionError(13, "no write permission", str(out))
+    except OSError as error:
+        raise UsageError(f"out={out} cannot be written to", found=str(error.strerror or error)) from error
+    return out
+
+
+def write_json(path: Path, value: Any) -> None:
+    """Writes JSON whole or not at all."""
+    draft = path.with_name(path.name + ".tmp")
+    draft.write_text(json.dumps(value, indent=2, allow_nan=False, default=str) + "\n", encoding="utf-8")
+    os.replace(draft, path)
+
+
+def verb_help(verb: str, text: str, module: ModuleType) -> str:
+    """Help of one verb: what it does, and its keys with their defaults."""
+    lines = [f"usage: worldplan {verb} {getattr(module, 'USAGE', '[key=value ...]')}", "", text]
+    if not hasattr(module, "run_plain"):
+        import yaml
+        from importlib import resources
+
+        raw = (resources.files("worldplan.configs") / f"{verb}.yaml").read_text(encoding="utf-8")
+        comments = [line for line in raw.splitlines() if not line.startswith("defaults") and line.strip()]
+        yaml.safe_load(raw)
+        lines += ["", "keys and defaults:", *(f"  {line}" for line in comments)]
+    return "\n".join(lines)
+
+
+def _words(arguments: Arguments) -> list[str]:
+    references = [f"{key}={value}" for key, value in arguments.references.items()]
+    return [*arguments.words, *references, *arguments.overrides]
+
+
+def _combinations(arguments: Arguments) -> Iterator[Arguments]:
+    from hydra.core.override_parser.overrides_parser import OverridesParser
+
+    parsed = OverridesParser.create().parse_overrides(list(arguments.overrides))
+    options = [
+        [f"{o.key_or_group}={value}" for value in o.sweep_string_iterator()] if o.is_sweep_override() else [text]
+        for o, text in zip(parsed, arguments.overrides, strict=True)
+    ]
+    base = arguments.references.get("out") or f"runs/multirun-{time.strftime('%Y%m%d-%H%M%S')}"
+    for number, combination in enumerate(itertools.product(*options)):
+        references = {**arguments.references, "out": f"{base}/{number}"}
+        yield replace(arguments, overrides=tuple(combination), references=references)
+
+
+def _unusable(verb: str, overrides: list[str], error: Exception) -> ConfigError:
+    import re
+
+    text = str(error).strip()
+    first = next((line for line in text.splitlines() if line.strip()), text)
+    found = re.search(r"Key '([^']+)' is not in struct|Could not override '([^']+)'", text)
+    if found:
+        key = found.group(1) or found.group(2)
+        known = _known_keys(verb)
+        return ConfigError(f"{verb} has no key {key!r}", found=" ".join(overrides), fix=suggest(key, known))
+    return ConfigError(f"the configuration of {verb} cannot be composed", found=first, fix=f"worldplan {verb} --help")
+
+
+def _known_keys(verb: str) -> list[str]:
+    from importlib import resources
+
+    import yaml
+
+    raw = yaml.safe_load((resources.files("worldplan.configs") / f"{verb}.yaml").read_text(encoding="utf-8"))
+    keys = [key for key in raw if key != "defaults"]
+    nested = [f"{key}.{inner}" for key in keys if isinstance(raw[key], dict) for inner in raw[key]]
+    groups = [name for entry in raw.get("defaults", []) if isinstance(entry, dict) for name in entry]
+    return sorted({*keys, *nested, *groups, *(key for key in REFERENCES if key in raw)})

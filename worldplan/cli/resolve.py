@@ -1,0 +1,225 @@
+"""Turns the names of a command into objects: tasks, starts, checkpoints, policies, planners.
+
+A name is, in this order: something packaged, an existing path, ``hf://user/repo``, and
+``module:attribute``. Policies may carry a planner and noise: ``cem@CHECKPOINT``, ``replay+noise0.3``.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from importlib import resources
+from pathlib import Path
+from typing import Any
+
+from worldplan.cli.job import build, choices
+from worldplan.errors import ConfigError, DataError, UsageError, suggest
+from worldplan.types import Policy, Start
+
+PLAIN = ("nothing", "random", "replay", "scripted")
+SCRIPTED = {
+    "pusht": "worldplan.policies.pusht_scripted:PushTScripted",
+    "tworoom": "worldplan.policies.tworoom_scripted:TwoRoomScripted",
+    "reacher": "worldplan.policies.reacher_scripted:ReacherScripted",
+}
+# one unit of cost is a distance of one pixel; an angle counts as its tolerance does: pi/9 like 20 px
+STATE_COSTS: dict[str, tuple[float, ...]] = {
+    "pusht": (1, 1, 1, 1, (20 / 0.3490658503988659) ** 2, 0, 0),
+    "tworoom": (1, 1),
+    "reacher": (1, 1, 0, 0),
+}
+READERS = {"pusht": "pusht-reader", "tworoom": "tworoom-reader"}
+SETS = {"pusht": "pusht-25", "tworoom": "tworoom-25", "reacher": "reacher-25"}
+
+
+def assets() -> Path:
+    """The folder of packaged checkpoints and evaluation sets."""
+    packaged = Path(str(resources.files("worldplan"))) / "_assets"
+    return packaged if packaged.is_dir() else Path(__file__).resolve().parents[2] / "assets"
+
+
+def threads(config: Mapping[str, Any]) -> None:
+    """Sets PyTorch's threads, the one process-wide setting of a command."""
+    import torch
+
+    torch.set_num_threads(max(1, int(config.get("threads") or 1)))
+
+
+def task(name: str) -> Any:
+    """An environment by packaged name, ``gym:...`` or ``module:attribute``."""
+    from worldplan.envs import registry
+
+    return registry.task(name)
+
+
+def checkpoint(source: str) -> Any:
+    """A trained module, in evaluation mode."""
+    from worldplan import checkpoint as room
+
+    module = room.from_pretrained(source)
+    module.eval()
+    return module
+
+
+def world_model(source: str) -> Any:
+    """A checkpoint that predicts."""
+    module = checkpoint(source)
+    if not hasattr(module, "predict"):
+        raise UsageError(
+            f"{source} is no world model",
+            expected="a checkpoint with encode and predict",
+            found=type(module).__name__,
+            fix="worldplan list checkpoints",
+        )
+    return module
+
+
+def start_set(name: str | None, env: str, limit: int) -> tuple[list[Start], dict[str, Any]]:
+    """Starts of an evaluation set, and what to say about it."""
+    from worldplan.data import evalset
+
+    wanted = name or SETS.get(env)
+    if wanted is None:
+        raise ConfigError(
+            f"there is no packaged evaluation set for {env}",
+            expected=f"starts=FILE.npz, or an environment among {', '.join(SETS)}",
+            fix="worldplan data evalset FILE.h5 held_out=1 out=starts.npz",
+        )
+    packaged = assets() / "evalsets" / f"{wanted}.npz"
+    path = packaged if packaged.is_file() else Path(os.path.abspath(wanted))
+    if not path.is_file():
+        known = sorted(each.stem for each in (assets() / "evalsets").glob("*.npz"))
+        raise DataError(
+            f"no evaluation set {wanted!r}", expected="a packaged name or an .npz file", fix=suggest(wanted, known)
+        )
+    found = evalset.read(path)
+    if found.task != env:
+        raise UsageError("the starts belong to another task", expected=env, found=f"{found.task} ({wanted})")
+    if limit > len(found):
+        raise UsageError(
+            f"the evaluation set {found.name} is smaller than asked for",
+            expected=f"episodes of at most {len(found)}",
+            found=str(limit),
+        )
+    facts = {
+        "start_set": found.name,
+        "pairs": len(found),
+        "used": limit,
+        "goal_offset": found.goal_offset,
+        "budget": found.budget,
+        "solved_left_out": found.solved,
+    }
+    return evalset.starts(found, limit), facts
+
+
+def planner(config: Mapping[str, Any] | str) -> Any:
+    """A planner from its configuration, or from the name of a packaged one."""
+    if isinstance(config, str):
+        if config not in choices("planner"):
+            raise ConfigError(f"unknown planner {config!r}", fix=suggest(config, choices("planner")))
+        import yaml
+
+        text = (resources.files("worldplan.configs") / "planner" / f"{config}.yaml").read_text(encoding="utf-8")
+        config = yaml.safe_load(text)
+    return build(config)  # type: ignore[arg-type]
+
+
+def angles(task_: Any) -> tuple[int, ...]:
+    """Which entries of the task's state are angles."""
+    return tuple(index for index, name in enumerate(task_.state_names) if "angle" in name or "joint" in name)
+
+
+def state_cost(task_: Any) -> tuple[tuple[float, ...], tuple[int, ...]]:
+    """Weights of a squared distance of states, and which entries are angles."""
+    return STATE_COSTS.get(task_.name, (1.0,) * len(task_.state_names)), angles(task_)
+
+
+def objective(kind: str, model: Any, task_: Any) -> Any:
+    """What a planner minimises with a learned model."""
+    from worldplan.planners.objectives import LatentGoal, StateGoal
+
+    if kind == "latent":
+        return LatentGoal(model.embed)
+    if kind == "state":
+        weights, turns = state_cost(task_)
+        return StateGoal(read=lambda latent: model.decode(latent)["state"], weights=weights, angles=turns)
+    raise ConfigError(f"unknown objective {kind!r}", fix=suggest(kind, ("latent", "state")))
+
+
+def planning_policy(
+    model: Any, planner_: Any, task_: Any, *, execute: int | None = None, kind: str = "latent", name: str = "cem"
+) -> Policy:
+    """A planner as a policy."""
+    from worldplan.policies.planning import PlanningPolicy
+
+    return PlanningPolicy(model, planner_, objective(kind, model, task_), execute=execute, name=name)
+
+
+def policy(
+    text: str, task_: Any, starts: Sequence[Start], *, execute: int | None = None
+) -> tuple[Policy, dict[str, Any]]:
+    """A policy by name, and facts for its records (``plans_with``: checkpoints it plans with)."""
+    from worldplan.policies.noisy import NoisyPolicy
+
+    base, plus, noise = text.partition("+noise")
+    if plus:
+        try:
+            std = float(noise)
+        except ValueError:
+            raise ConfigError(f"{text!r} has no noise level", fix=f"{base}+noise0.3") from None
+        inner, facts = policy(base, task_, starts, execute=execute)
+        return NoisyPolicy(inner, std, task_.action, name=text), facts
+    kind, at, source = text.partition("@")
+    if at and kind in choices("planner"):
+        model = world_model(source)
+        made = planning_policy(model, planner(kind), task_, execute=execute, name=text)
+        return made, {"plans_with": _name(source)}
+    return _plain(text, task_, starts), {}
+
+
+def _plain(text: str, task_: Any, starts: Sequence[Start]) -> Policy:
+    from worldplan.policies.callable import from_attribute
+    from worldplan.policies.constant import ConstantPolicy
+    from worldplan.policies.random import RandomPolicy
+    from worldplan.policies.replay import ReplayPolicy
+
+    if text == "nothing":
+        return ConstantPolicy(task_.action)
+    if text == "random":
+        return RandomPolicy(task_.action, chunk=task_.frame_skip)
+    if text == "replay":
+        return ReplayPolicy(starts, chunk=task_.frame_skip)
+    if text == "scripted":
+        if task_.name not in SCRIPTED:
+            raise ConfigError(f"there is no scripted policy for {task_.name}", expected=", ".join(SCRIPTED))
+        return from_attribute(SCRIPTED[task_.name])
+    if text.partition(":")[1] and not os.path.exists(text) and not text.startswith("hf://"):
+        return from_attribute(text)
+    module = checkpoint(text)
+    if not hasattr(module, "act"):
+        raise UsageError(
+            f"{text} is a {type(module).__name__}, not a policy",
+            expected="a policy checkpoint, or a planner with a model",
+            fix=f"cem@{text}",
+        )
+    module.name = _name(text)
+    policy_: Policy = module
+    return policy_
+
+
+def reader(source: str | None, task_: Any) -> Any:
+    """The judge of imagined frames: a state reader with the task's success predicate."""
+    wanted = source or READERS.get(task_.name)
+    if wanted is None:
+        raise ConfigError(
+            f"there is no packaged reader for {task_.name}", fix="reader=CHECKPOINT, trained with model=reader"
+        )
+    module = checkpoint(wanted)
+    return module.judge(task_.success, task_.progress)
+
+
+def _name(source: str) -> str:
+    return source.removeprefix("hf://") if source.startswith("hf://") else Path(source).name
+
+
+model_name = _name

@@ -1,0 +1,198 @@
+"""``worldplan train``: train a world model, a reader or a policy on episodes."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, fields, replace
+from pathlib import Path
+from typing import Any
+
+from worldplan.cli import resolve
+from worldplan.cli.job import Job, build
+from worldplan.errors import DataError
+
+USAGE = "model=lewm_small data=FILE.h5 [out=FOLDER] [key=value ...]"
+
+
+def run(job: Job) -> tuple[dict[str, Any], int]:
+    """Trains on the episodes that are not held out, probes on those that are, and saves a checkpoint."""
+    import torch
+
+    from worldplan import checkpoint
+    from worldplan.data import native
+    from worldplan.data.split import split
+    from worldplan.data.windows import Windows
+
+    c, settings = job.config, job.config["train"]
+    assert job.out is not None
+    torch.set_num_threads(max(1, int(settings["threads"])))
+    dataset = native.open(str(c["data"]))
+    task = resolve.task(str(c["env"] or dataset.attrs.get("env")))
+    train, test = split(dataset, held_out=float(c["held_out"]))
+    module, config = untrained(c["model"], task)
+    frame_skip, frames = task.frame_skip, int(settings["frames"])
+    windows = Windows(dataset, frames, frame_skip, train, ("pixels", "state"), cache=bool(c["cache"]))
+    job.say(repr(windows))
+    with seeded(int(c["seed"])):
+        module, config = untrained(c["model"], task)
+    module.fit_statistics(columns(dataset, train))
+    probe = Probe(dataset, train, test, task) if hasattr(module, "predict") else None
+    seconds = _fit(job, module, windows, settings, probe, "model", float(settings["max_seconds"] or 0) or None)
+    module.eval()
+    if getattr(getattr(module, "heads", None), "names", ()) and not module.config.head_weight:
+        from worldplan.models.heads import HeadTraining
+
+        heads = {**settings, "steps": int(settings["head_steps"]), "probe_every": 0}
+        seconds += _fit(job, HeadTraining(module), windows, heads, None, "heads", None)
+    measured = probe(module) if probe is not None else held_out_loss(module, windows, dataset, test)
+    training = {
+        "command": job.command,
+        "data": {"file": dataset.path.name, "episodes": len(train), "rows": int(dataset.num_rows), "attrs": dict(dataset.attrs)},
+        "held_out_episodes": [int(i) for i in test],
+        "seed": int(c["seed"]),
+        "seconds": seconds,
+        "settings": dict(settings),
+        "model": asdict(config),
+    }
+    folder = checkpoint.save_pretrained(
+        module, job.path("checkpoint"), training=training, result={"held_out": measured}, overwrite=True,
+        dtype=torch.float16,
+    )  # fmt: skip
+    job.say(f"checkpoint: {folder}")
+    return {"checkpoint": str(folder), "seconds": seconds, "held_out": measured}, 0
+
+
+def untrained(configured: Any, task: Any) -> tuple[Any, Any]:
+    """A module from a packaged configuration, fitted to a task's actions and states."""
+    config = build(configured)
+    names = {each.name for each in fields(config)}
+    if "state_dim" in names:
+        config = replace(config, state_dim=len(task.state_names), state_angles=resolve.angles(task))
+    if "frame_skip" in names:
+        config = replace(config, frame_skip=task.frame_skip)
+    kind = {"LeWMConfig": "lewm:LeWM", "ReaderConfig": "reader:Reader", "GCBCConfig": "gcbc:GCBC"}[type(config).__name__]
+    room, _, name = kind.partition(":")
+    import importlib
+
+    cls = getattr(importlib.import_module(f"worldplan.models.{room}"), name)
+    spec = config.spec(task.name, task.action) if hasattr(config, "spec") else None
+    return cls(config, spec), config
+
+
+def seeded(seed: int) -> Any:
+    """PyTorch's generator seeded for the initial weights, and put back afterwards."""
+    from contextlib import contextmanager
+
+    import torch
+
+    from worldplan.seeding import derive
+
+    @contextmanager
+    def scope() -> Any:
+        with torch.random.fork_rng(devices=[]):
+            torch.random.default_generator.manual_seed(derive(seed, "weights"))
+            yield
+
+    return scope()
+
+
+def columns(dataset: Any, episodes: Any, most: int = 200_000) -> dict[str, Any]:
+    """Training rows to measure statistics on; frames are thinned to some thousand."""
+    import numpy as np
+
+    rows = dataset.rows(episodes)
+    thin = rows[:: max(1, len(rows) // most)]
+    few = rows[:: max(1, len(rows) // 2000)]
+    found = {key: np.asarray(dataset.array(key, thin)) for key in ("action", "state")}
+    return {**found, "pixels": np.asarray(dataset.array("pixels", few))}
+
+
+def held_out_loss(module: Any, windows: Any, dataset: Any, test: Any) -> dict[str, float]:
+    """Mean loss on held-out windows."""
+    import torch
+
+    from worldplan.data.windows import Windows
+    from worldplan.seeding import Noise
+
+    held = Windows(dataset, windows.steps, windows.frame_skip, test, windows.keys)
+    sampler = held.sampler(64, seed=0)
+    with torch.no_grad():
+        losses = [float(module.loss(sampler[i], Noise.of(0, 64), 0)[0]) for i in range(min(8, len(sampler)))]
+    return {"loss": sum(losses) / len(losses)}
+
+
+class Probe:
+    """How well the state can be read, linearly, from the latents of held-out frames."""
+
+    def __init__(self, dataset: Any, train: Any, test: Any, task: Any, frames: int = 3000) -> None:
+        import numpy as np
+        import torch
+
+        parts = [rows[:: max(1, len(rows) * 2 // frames)] for rows in (dataset.rows(train), dataset.rows(test))]
+        rows = np.concatenate(parts)
+        pixels = np.asarray(dataset.array("pixels", rows))
+        self.pixels = torch.from_numpy(np.ascontiguousarray(pixels)).permute(0, 3, 1, 2)
+        self.states = torch.from_numpy(np.asarray(dataset.array("state", rows), np.float32))
+        self.train = torch.arange(len(rows)) < len(parts[0])
+        self.names = list(task.state_names)
+        self.angles = [task.state_names[i] for i in resolve.angles(task)]
+
+    def __call__(self, module: Any) -> dict[str, float | None]:
+        """R2 per state entry."""
+        import torch
+
+        from worldplan.training.probe import probe
+
+        was = module.training
+        module.eval()
+        with torch.no_grad():
+            latents = torch.cat([module.embed({"pixels": part}) for part in self.pixels.split(250)])
+        module.train(was)
+        found = probe(
+            latents, self.states, self.names, self.angles, train=self.train, test=~self.train
+        )
+        return {f"r2/{name}": value for name, value in found.items()}
+
+
+def _fit(
+    job: Job, module: Any, windows: Any, settings: dict[str, Any], probe: Any, part: str, max_seconds: float | None
+) -> float:
+    from worldplan.training import tracking
+    from worldplan.training.fit import fit
+    from worldplan.training.optimizers import AdamW
+    from worldplan.training.schedules import Schedule
+
+    steps, every = int(settings["steps"]), int(settings["probe_every"] or 0)
+    sampler = windows.sampler(int(settings["batch_size"]), seed=int(job.config["seed"]))
+    folder = Path(job.path(part))
+    seconds = 0.0
+    kinds = [kind for kind in job.config["trackers"] if kind != "jsonl"]
+    records = fit(
+        module,
+        sampler.__getitem__,
+        steps=steps,
+        optimizer=AdamW(lr=float(settings["lr"]), weight_decay=float(settings["weight_decay"])),
+        schedule=Schedule(warmup=float(settings["warmup"])),
+        clip_norm=float(settings["clip_norm"]),
+        seed=int(job.config["seed"]),
+        precision=settings["precision"],
+        max_seconds=max_seconds,
+        log_every=int(settings["log_every"]),
+        checkpoint_every=int(settings["checkpoint_every"]),
+        folder=folder,
+        resume=bool(job.config["resume"]) and (folder / "last.safetensors").exists(),
+        config={"model": job.config["model"], "data": Path(str(job.config["data"])).name},
+    )
+    total = max_seconds if max_seconds is not None else steps
+    with tracking.open(folder, kinds, config=job.config) as log, job.progress(f"training the {part}", int(total)) as update:
+        next_probe = every
+        for record in records:
+            metrics = dict(record.metrics)
+            if probe is not None and every and record.step >= next_probe:
+                metrics |= {key: value for key, value in probe(module).items() if value is not None}
+                next_probe = record.step + every
+            log(record.step, {"loss": record.loss, **metrics})
+            update(record.elapsed if max_seconds is not None else record.step, total)
+            seconds = record.elapsed
+    if seconds == 0.0:
+        raise DataError("training took no step", fix="more train.steps or train.max_seconds")
+    return seconds

@@ -1,0 +1,52 @@
+"""``worldplan validate``: compare a world model's imagination with recorded episodes."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from worldplan.cli import measure, resolve
+from worldplan.cli.job import Job
+from worldplan.cli.verbs.plan import require_env
+
+
+def run(job: Job) -> tuple[dict[str, Any], int]:
+    """Replays recorded actions in imagination; exit code 3 where copying the first frame does better."""
+    from worldplan.data import native
+    from worldplan.envs.imagined import ImaginedVectorEnv
+    from worldplan.evaluation import result, validity
+    from worldplan.loop import collect
+    from worldplan.policies.replay import ReplayPolicy
+    from worldplan.seeding import derive
+    from worldplan.types import Start
+
+    c = job.config
+    resolve.threads(c)
+    model = resolve.world_model(str(c["model"]))
+    task = resolve.task(model.spec.env)
+    require_env(model, task)
+    dataset = native.open(str(c["data"]))
+    steps = int(c["steps"])
+    long = [i for i in range(len(dataset)) if dataset.lengths[i] > steps][: int(c["episodes"])]
+    starts = []
+    for i in long:
+        episode = dataset.episode(i)
+        state = episode.obs["state"]
+        starts.append(
+            Start(f"validate/{i:06d}", derive(int(c["seed"]), "validate", i), state[0], state[steps], episode.actions[:steps])
+        )
+    policy = ReplayPolicy(starts, chunk=task.frame_skip)
+    settings = {"num_envs": 25, "workers": 0}
+    with measure.simulator(task, settings, measure.image_size(model), len(starts)) as env:
+        real = list(collect(env, policy, starts, max_steps=steps, policy_name="replay"))
+        imagined = ImaginedVectorEnv(model, model.decode, None, env, max_steps=steps, model_id=str(c["model"]))
+        dreamt = collect(imagined, policy, starts, max_steps=steps, policy_name="replay")
+        units = {"block_px": "px", "agent_px": "px", "block_rad": "rad"}
+        checked = validity.validate(real, dreamt, errors=task.displacement, units=units, every=task.frame_skip)
+    found = result.build(
+        task=task.name, model=resolve.model_name(str(c["model"])), validity=checked, command=job.command,
+        protocol={"steps": steps, "episodes": len(starts)},
+    )  # fmt: skip
+    for name, estimate in checked.estimates.items():
+        job.say(f"{name:<16} {estimate.value} [{estimate.low}, {estimate.high}] n={estimate.n}")
+    gain = checked.estimates.get("psnr_gain")
+    return found, 3 if gain is not None and gain.value is not None and gain.value <= 0 else 0

@@ -1,0 +1,1 @@
+"""Packaged configurations; read by the command line only."""
