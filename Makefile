@@ -52,7 +52,9 @@ test-sims: setup
 	$(PYTEST) -m "(sims or render or browser) and not slow and not peer and not gpu" -n 2 --timeout 120
 
 bench: setup
-	@for each in benchmarks/*.py; do echo "$$each"; $(BIN)/python "$$each" || exit 1; done
+	@mkdir -p benchmarks/results
+	@for each in benchmarks/[a-z]*.py; do name=$$(basename "$$each" .py); \
+		echo "## $$name"; $(BIN)/python "$$each" --out "benchmarks/results/$$name.json" || exit 1; done
 
 docs: setup
 	$(BIN)/mkdocs build --strict
