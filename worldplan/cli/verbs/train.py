@@ -42,7 +42,8 @@ def run(job: Job) -> tuple[dict[str, Any], int]:
         from worldplan.models.heads import HeadTraining
 
         heads = {**settings, "steps": int(settings["head_steps"]), "probe_every": 0}
-        seconds += _fit(job, HeadTraining(module), windows, heads, None, "heads", None)
+        pairs = Windows(dataset, 2, frame_skip, train, windows.keys, cache=bool(c["cache"]))
+        seconds += _fit(job, HeadTraining(module), pairs, heads, None, "heads", None)
     measured = probe(module) if probe is not None else held_out_loss(module, windows, dataset, test)
     training = {
         "command": job.command,

@@ -1,0 +1,1 @@
+"""Everything with weights: encoders and predictors, world models, decoders, readers, cloned policies."""
