@@ -121,6 +121,18 @@ def test_success_is_declared_at_any_step_and_never_guessed() -> None:
     assert unknown.meta["solved_at_start"] is None and reached.meta["solved_at_start"] is False
 
 
+def test_success_declared_for_some_rows_is_unknown_for_the_others() -> None:
+    class Partly(Counting):
+        def step_chunk(self, actions, keep=None):
+            *answer, info = super().step_chunk(actions, keep)
+            known = np.zeros_like(info["success"])
+            known[0] = True
+            return *answer, {**info, "_success": known}
+
+    episodes = collect(Partly(2), Drawing(), starts(5, 5), max_steps=9)
+    assert [episode.meta["success"] for episode in episodes] == [True, None]
+
+
 def test_out_of_bounds_actions_are_counted_and_recorded_as_executed() -> None:
     (episode,) = collect(Counting(1), Drawing(scale=0.6), starts(6), max_steps=4)
     assert np.abs(episode.actions).max() <= 1

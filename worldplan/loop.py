@@ -23,6 +23,7 @@ from worldplan.types import GOAL, Array, Carry, Episode, Obs, Policy, Start
 
 Environment = VectorEnv[Any, Any, Any]
 Progress = Callable[[int, int], None]
+_FACTS = ("success", "_success", "progress")
 _TIMED_HERE = ("seconds", "decisions")
 _BOUND_SLACK = 1e-6  # float32 rounding of an action at its bound is not a violation
 
@@ -218,7 +219,7 @@ class _Wave:
         assert rewards.shape == terminated.shape == truncated.shape == actions.shape[:2], rewards.shape
         self.obs.append({key: obs[key] for key in self.first if not key.startswith(GOAL)})
         self.steps.append((actions, rewards, terminated, truncated))
-        self.infos.append({key: info[key] for key in ("success", "progress") if key in info})
+        self.infos.append({key: info[key] for key in _FACTS if key in info})
         ended = (terminated | truncated)[: len(self.starts)]
         fresh = ended.any(1) & ~self.done
         self.lengths += np.where(self.done, 0, np.where(fresh, ended.argmax(1) + 1, length))
@@ -256,7 +257,10 @@ class _Wave:
         start = self.starts[row]
         # a decision counts if at least one of its actions was run before the episode ended
         count = sum(done < length for done in (0, *self.decisions[:-1]))
-        success, best = self._latest("success", row, length), self._latest("progress", row, length)
+        success, best = self._facts("success", row, length), self._facts("progress", row, length)
+        declared = self._facts("_success", row, length)  # Gymnasium's mask of a key, where there is one
+        if success is not None and declared is not None:
+            success = (success & declared) if declared.any() else None
         return {
             **self.shared,
             "seed": start.seed,
@@ -273,7 +277,7 @@ class _Wave:
             },
         }
 
-    def _latest(self, key: str, row: int, length: int) -> Array | None:
+    def _facts(self, key: str, row: int, length: int) -> Array | None:
         if not all(key in info for info in self.infos):
             return None
         return np.concatenate([np.asarray(info[key])[row] for info in self.infos])[:length]

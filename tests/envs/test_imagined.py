@@ -10,6 +10,7 @@ from gymnasium.utils.env_checker import check_env
 from gymnasium.vector import AutoresetMode, VectorEnv
 from gymnasium.vector.utils import batch_space
 
+from worldplan import testing
 from worldplan.envs.imagined import ImaginedVectorEnv
 from worldplan.errors import ProtocolMismatch, RunError, UsageError
 from worldplan.loop import collect
@@ -336,6 +337,11 @@ def test_without_a_judge_success_is_unknown() -> None:
     env = ImaginedVectorEnv(Model(), decode, None, Disc(1))
     (episode,) = collect(env, Walk(3), integers(1), max_steps=3)
     assert episode.meta["success"] is None and episode.truncated
+
+
+def test_it_keeps_the_contract_of_every_vector_environment() -> None:
+    exercised = testing.check_env(imagine(3), steps=7)
+    assert {"seeds", "chunks", "states", "ends"} <= set(exercised)
 
 
 @pytest.mark.filterwarnings("ignore:.*(A Box observation space|Not able to test)")
