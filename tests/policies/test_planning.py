@@ -8,14 +8,19 @@ import pytest
 import torch
 
 from worldplan import tree
+from worldplan.envs.registry import task
+from worldplan.envs.simulator_model import SimulatorModel
+from worldplan.envs.vector import SimVectorEnv
 from worldplan.errors import ConfigError, UsageError
+from worldplan.loop import collect
 from worldplan.planners.cem import CEM
 from worldplan.planners.objectives import StateGoal
 from worldplan.policies.planning import PlanningPolicy
+from worldplan.policies.random import RandomPolicy
 from worldplan.seeding import Noise
 from worldplan.testing.policies import check_policy
 from worldplan.testing.toys import DoubleIntegrator
-from worldplan.types import ActionSpec, Plan
+from worldplan.types import ActionSpec, Plan, Start
 
 OBS = {
     "state": torch.tensor([[0.0, 0, 0, 0], [1, 0, 0, 0], [0, 1, 0, 0]]),
@@ -185,3 +190,20 @@ def test_training_mode_is_refused():
     policy = PlanningPolicy(model, Fixed(), GOAL)
     with pytest.raises(UsageError, match=r"model\.eval\(\)"):
         policy.act(OBS, policy.initial(3), NOISE)
+
+
+def test_true_dynamics_reach_recorded_goals():
+    """The whole loop: recorded episodes give goals, CEM finds its own way there in the simulator."""
+    room = task("tworoom")
+    with SimVectorEnv("tworoom", 4, pixels=False) as env:
+        wander = RandomPolicy(room.action, chunk=25)
+        recorded = list(collect(env, wander, [Start(str(i), i) for i in range(4)], max_steps=25))
+        starts = [
+            Start(f"goal-{i}", 100 + i, episode.obs["state"][0], episode.obs["state"][-1])
+            for i, episode in enumerate(recorded)
+        ]
+        planner = CEM(num_samples=100, num_elites=10, num_iterations=8)
+        policy = PlanningPolicy(SimulatorModel(room), planner, StateGoal(lambda latent: latent, (1.0, 1.0)))
+        reached = list(collect(env, policy, starts, max_steps=room.budget))
+    assert [episode.meta["success"] for episode in reached] == [True] * 4
+    assert reached[0].meta["stats"]["model_steps"] == (8 * 100 + 1) * 5 * reached[0].meta["decisions"]
