@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from contextlib import closing
 from dataclasses import dataclass, field, replace
 from itertools import count
 from typing import Any
@@ -195,7 +196,7 @@ def test_training_mode_is_refused():
 def test_true_dynamics_reach_recorded_goals():
     """The whole loop: recorded episodes give goals, CEM finds its own way there in the simulator."""
     room = task("tworoom")
-    with SimVectorEnv("tworoom", 4, pixels=False) as env:
+    with closing(SimVectorEnv("tworoom", 4, pixels=False)) as env:
         wander = RandomPolicy(room.action, chunk=25)
         recorded = list(collect(env, wander, [Start(str(i), i) for i in range(4)], max_steps=25))
         starts = [
