@@ -11,7 +11,19 @@ from dataclasses import dataclass, field
 
 from worldplan.errors import ConfigError, suggest
 
-REFERENCES = ("model", "scorer", "reader", "policy", "policies", "env", "data", "real", "out", "starts", "resume_from")
+REFERENCES = (
+    "model",
+    "scorer",
+    "reader",
+    "policy",
+    "policies",
+    "env",
+    "data",
+    "real",
+    "out",
+    "starts",
+    "resume_from",
+)
 FLAGS = ("--help", "--json", "--quiet", "--dry-run", "--traceback", "--cfg", "--multirun")
 
 
@@ -55,7 +67,9 @@ def parse(words: Sequence[str]) -> Arguments:
         elif word in ("-h", *FLAGS):
             flags["help" if word == "-h" else word[2:].replace("-", "_")] = True
         elif word.startswith("--"):
-            raise ConfigError(f"unknown flag {word}", fix=suggest(word, (*FLAGS, "--config-dir", "--version")))
+            raise ConfigError(
+                f"unknown flag {word}", fix=suggest(word, (*FLAGS, "--config-dir", "--version"))
+            )
         elif "=" in word:
             key, _, value = word.partition("=")
             if key in REFERENCES:

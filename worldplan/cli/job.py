@@ -162,7 +162,8 @@ def compose(verb: str, arguments: Arguments) -> dict[str, Any]:
     missing = [key for key, value in plain.items() if value == "???"]
     if missing:
         raise ConfigError(
-            f"{verb} needs {', '.join(missing)}", fix=f"worldplan {verb} {missing[0]}=...; worldplan {verb} --help"
+            f"{verb} needs {', '.join(missing)}",
+            fix=f"worldplan {verb} {missing[0]}=...; worldplan {verb} --help",
         )
     return plain
 
@@ -257,7 +258,9 @@ def _combinations(arguments: Arguments) -> Iterator[Arguments]:
 
     parsed = OverridesParser.create().parse_overrides(list(arguments.overrides))
     options = [
-        [f"{o.key_or_group}={value}" for value in o.sweep_string_iterator()] if o.is_sweep_override() else [text]
+        [f"{o.key_or_group}={value}" for value in o.sweep_string_iterator()]
+        if o.is_sweep_override()
+        else [text]
         for o, text in zip(parsed, arguments.overrides, strict=True)
     ]
     base = arguments.references.get("out") or f"runs/multirun-{time.strftime('%Y%m%d-%H%M%S')}"
@@ -276,7 +279,9 @@ def _unusable(verb: str, overrides: list[str], error: Exception) -> ConfigError:
         key = found.group(1) or found.group(2)
         known = _known_keys(verb)
         return ConfigError(f"{verb} has no key {key!r}", found=" ".join(overrides), fix=suggest(key, known))
-    return ConfigError(f"the configuration of {verb} cannot be composed", found=first, fix=f"worldplan {verb} --help")
+    return ConfigError(
+        f"the configuration of {verb} cannot be composed", found=first, fix=f"worldplan {verb} --help"
+    )
 
 
 def _known_keys(verb: str) -> list[str]:

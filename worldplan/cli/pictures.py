@@ -39,9 +39,16 @@ def rank_clips(real: Sequence[Episode], imagined: Sequence[Episode]) -> list[Any
         one, two = np.asarray(episode.obs["pixels"]), np.asarray(other.obs["pixels"])
         length = max(len(one), len(two))
         frames = videos.side_by_side(
-            [("simulator", held(one, length)), ("imagined", held(two, length)), ("goal", goal_frames(episode, length))]
+            [
+                ("simulator", held(one, length)),
+                ("imagined", held(two, length)),
+                ("goal", goal_frames(episode, length)),
+            ]
         )
-        verdicts = [{True: "reached", False: "missed", None: "unknown"}[e.meta.get("success")] for e in (episode, other)]
+        verdicts = [
+            {True: "reached", False: "missed", None: "unknown"}[e.meta.get("success")]
+            for e in (episode, other)
+        ]
         title = f"{episode.meta['policy']}, {episode.meta['start']}"
         clips.append(videos.clip(title, frames, note=f"simulator: {verdicts[0]}; imagined: {verdicts[1]}"))
     return clips

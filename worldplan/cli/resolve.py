@@ -56,7 +56,7 @@ def checkpoint(source: str) -> Any:
     """A trained module, in evaluation mode."""
     from worldplan import checkpoint as room
 
-    module = room.from_pretrained(source)
+    module: Any = room.from_pretrained(source)
     module.eval()
     return module
 
@@ -90,7 +90,9 @@ def start_set(name: str | None, env: str, limit: int) -> tuple[list[Start], dict
     if not path.is_file():
         known = sorted(each.stem for each in (assets() / "evalsets").glob("*.npz"))
         raise DataError(
-            f"no evaluation set {wanted!r}", expected="a packaged name or an .npz file", fix=suggest(wanted, known)
+            f"no evaluation set {wanted!r}",
+            expected="a packaged name or an .npz file",
+            fix=suggest(wanted, known),
         )
     found = evalset.read(path)
     if found.task != env:
@@ -119,7 +121,9 @@ def planner(config: Mapping[str, Any] | str) -> Any:
             raise ConfigError(f"unknown planner {config!r}", fix=suggest(config, choices("planner")))
         import yaml
 
-        text = (resources.files("worldplan.configs") / "planner" / f"{config}.yaml").read_text(encoding="utf-8")
+        text = (resources.files("worldplan.configs") / "planner" / f"{config}.yaml").read_text(
+            encoding="utf-8"
+        )
         config = yaml.safe_load(text)
     return build(config)  # type: ignore[arg-type]
 
@@ -147,7 +151,13 @@ def objective(kind: str, model: Any, task_: Any) -> Any:
 
 
 def planning_policy(
-    model: Any, planner_: Any, task_: Any, *, execute: int | None = None, kind: str = "latent", name: str = "cem"
+    model: Any,
+    planner_: Any,
+    task_: Any,
+    *,
+    execute: int | None = None,
+    kind: str = "latent",
+    name: str = "cem",
 ) -> Policy:
     """A planner as a policy."""
     from worldplan.policies.planning import PlanningPolicy
@@ -212,7 +222,8 @@ def reader(source: str | None, task_: Any) -> Any:
     wanted = source or READERS.get(task_.name)
     if wanted is None:
         raise ConfigError(
-            f"there is no packaged reader for {task_.name}", fix="reader=CHECKPOINT, trained with model=reader"
+            f"there is no packaged reader for {task_.name}",
+            fix="reader=CHECKPOINT, trained with model=reader",
         )
     module = checkpoint(wanted)
     return module.judge(task_.success, task_.progress)

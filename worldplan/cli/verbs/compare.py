@@ -18,11 +18,16 @@ def run_plain(arguments: Arguments) -> int:
     from worldplan.evaluation import records as room
 
     if len(arguments.words) != 3:
-        raise UsageError("compare takes two policies and a run folder", fix="worldplan compare A B runs/rank-...")
+        raise UsageError(
+            "compare takes two policies and a run folder", fix="worldplan compare A B runs/rank-..."
+        )
     first, second, folder = arguments.words
     path = Path(folder) / "records.jsonl"
     records = [record for record in room.read(path) if record.source == "real" and record.success is not None]
-    by_policy = {name: {r.start: bool(r.success) for r in records if r.policy == name} for name in {r.policy for r in records}}
+    by_policy = {
+        name: {r.start: bool(r.success) for r in records if r.policy == name}
+        for name in {r.policy for r in records}
+    }
     for name in (first, second):
         if name not in by_policy:
             raise DataError(f"{path} has no real episodes of {name!r}", fix=suggest(name, by_policy))
@@ -36,6 +41,8 @@ def run_plain(arguments: Arguments) -> int:
     if arguments.json:
         print(json.dumps({"difference": asdict(difference), "p": asdict(test), "promoted": better}))
     else:
-        print(f"{second} minus {first}: {difference.value} [{difference.low}, {difference.high}], n={difference.n}")
+        print(
+            f"{second} minus {first}: {difference.value} [{difference.low}, {difference.high}], n={difference.n}"
+        )
         print(f"p = {test.value} ({test.method}); {'promoted' if better else 'not promoted'}")
     return 0 if better else 3

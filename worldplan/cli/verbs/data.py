@@ -18,7 +18,9 @@ def run_plain(arguments: Arguments) -> int:
         word = arguments.words[0] if arguments.words else ""
         raise ConfigError(f"data cannot {word!r}", expected=USAGE, fix=suggest(word, ACTIONS))
     if len(arguments.words) < 2:
-        raise UsageError(f"data {arguments.words[0]} names no file", fix=f"worldplan data {arguments.words[0]} FILE.h5")
+        raise UsageError(
+            f"data {arguments.words[0]} names no file", fix=f"worldplan data {arguments.words[0]} FILE.h5"
+        )
     codes = [ACTIONS[arguments.words[0]](path, arguments) for path in arguments.words[1:]]
     return max(codes)
 
@@ -42,7 +44,10 @@ def _check(path: str, arguments: Arguments) -> int:
     faults = check(native.open(path))
     serious = [fault for fault in faults if not fault.warning]
     if arguments.json:
-        rows = [{"kind": f.kind, "key": f.key, "episode": f.episode, "message": f.message, "warning": f.warning} for f in faults]
+        rows = [
+            {"kind": f.kind, "key": f.key, "episode": f.episode, "message": f.message, "warning": f.warning}
+            for f in faults
+        ]
         print(json.dumps({"path": path, "faults": rows}))
     else:
         print("\n".join(map(str, faults)) if faults else f"{path}: no faults found")

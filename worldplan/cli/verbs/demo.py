@@ -17,7 +17,12 @@ from worldplan.cli.job import Job, compose, write_json
 from worldplan.cli.verbs import collect, rank, train
 
 REFERENCE, SECOND, CLONE = "pusht-lewm-small", "pusht-lewm-second", "pusht-gcbc"
-PLANNER = {"_target_": "worldplan.planners.cem.CEM", "num_samples": 300, "num_iterations": 10, "num_elites": 30}
+PLANNER = {
+    "_target_": "worldplan.planners.cem.CEM",
+    "num_samples": 300,
+    "num_iterations": 10,
+    "num_elites": 30,
+}
 POLICIES = ("nothing", "random", "replay", "replay+noise0.1", "replay+noise0.3", CLONE)
 
 
@@ -41,8 +46,19 @@ def run(job: Job) -> tuple[dict[str, Any], int]:
 
     job.say(f"2/5  training a small world model for {c['train_seconds']:g} seconds")
     seconds = float(c["train_seconds"])
-    settings = [f"train.max_seconds={seconds}", f"train.threads={c['threads']}", "train.steps=100000", "train.head_steps=60"]
-    step = _step(job, "train", [*settings, "model=lewm_small", "train.probe_every=0"], data=data, out=str(job.path("model")))
+    settings = [
+        f"train.max_seconds={seconds}",
+        f"train.threads={c['threads']}",
+        "train.steps=100000",
+        "train.head_steps=60",
+    ]
+    step = _step(
+        job,
+        "train",
+        [*settings, "model=lewm_small", "train.probe_every=0"],
+        data=data,
+        out=str(job.path("model")),
+    )
     step.path("").mkdir(exist_ok=True)
     trained, _ = train.run(step)
     write_json(step.path("result.json"), trained)
@@ -58,21 +74,38 @@ def run(job: Job) -> tuple[dict[str, Any], int]:
             policy = resolve.planning_policy(model, resolve.planner(PLANNER), task, name=f"cem@{name}")
             planned.append(
                 measure.evaluate(
-                    job, env, policy, f"cem@{name}", starts, task, facts["budget"], c["seed"],
-                    meta={"plans_with": name}, keep=2,
+                    job,
+                    env,
+                    policy,
+                    f"cem@{name}",
+                    starts,
+                    task,
+                    facts["budget"],
+                    c["seed"],
+                    meta={"plans_with": name},
+                    keep=2,
                 )  # fmt: skip
             )
 
     job.say("4/5  ranking policies in imagination and in the simulator")
     starts, facts = resolve.start_set(None, "pusht", int(c["rank_episodes"]))
-    ranking_config = {**settings_, "num_envs": 40, "simulator": True, "videos": 1, "seed": c["seed"], "reader": None}
+    ranking_config = {
+        **settings_,
+        "num_envs": 40,
+        "simulator": True,
+        "videos": 1,
+        "seed": c["seed"],
+        "reader": None,
+    }
     judges = {REFERENCE: reference, SECOND: resolve.world_model(SECOND)}
     planner, reader = resolve.planner(PLANNER), resolve.reader(None, task)
     measured: list[measure.Measured] = []
     with measure.simulator(task, ranking_config, 64, len(starts)) as env:
         for text in POLICIES:
             policy, meta = resolve.policy(text, task, starts)
-            measured += rank.both(job, env, judges, reader, policy, text, meta, task, starts, facts, ranking_config)
+            measured += rank.both(
+                job, env, judges, reader, policy, text, meta, task, starts, facts, ranking_config
+            )
         for name, model in ((REFERENCE, reference), ("trained-here", new)):
             policy, meta = resolve.planning_policy(model, planner, task, name=f"cem@{name}"), {"plans_with": name}
             measured += rank.both(

@@ -12,10 +12,10 @@ def run_plain(arguments: Arguments) -> int:
     """Prints the findings; exit code 3 where something needed is missing."""
     from worldplan.envs import doctor
 
-    findings = doctor.examine()
+    findings = list(doctor.examine())
     if arguments.json:
         print(json.dumps([asdict(finding) for finding in findings]))
     else:
         for finding in findings:
             print(finding)
-    return 3 if any(finding.needed and not finding.works for finding in findings) else 0
+    return 3 if any(finding.is_needed and not finding.is_fine for finding in findings) else 0

@@ -19,7 +19,9 @@ def run(job: Job) -> tuple[dict[str, Any], int]:
     starts, facts = resolve.start_set(c["starts"], task.name, int(c["episodes"]))
     policy, meta = resolve.policy(str(c["policy"]), task, starts)
     with measure.simulator(task, c, measure.image_size(policy), len(starts)) as env:
-        run_ = measure.evaluate(job, env, policy, str(c["policy"]), starts, task, facts["budget"], c["seed"], meta=meta)
+        run_ = measure.evaluate(
+            job, env, policy, str(c["policy"]), starts, task, facts["budget"], c["seed"], meta=meta
+        )
     room.write(job.path("records.jsonl"), run_.records)
     found = result.build(
         task=task.name, policy=str(c["policy"]), success=run_.success, demanding=run_.demanding,

@@ -29,11 +29,24 @@ def run(job: Job) -> tuple[dict[str, Any], int]:
     with measure.simulator(task, c, measure.image_size(model), len(starts)) as env:
         keep = min(int(c["videos"] or 0), len(starts))
         main = measure.evaluate(
-            job, env, policy, label, starts, task, facts["budget"], c["seed"], meta={"plans_with": name}, keep=keep
+            job,
+            env,
+            policy,
+            label,
+            starts,
+            task,
+            facts["budget"],
+            c["seed"],
+            meta={"plans_with": name},
+            keep=keep,
         )
         for text in [*c["baselines"], *([c["no_planning"]] if c["no_planning"] else [])]:
             other, meta = resolve.policy(str(text), task, starts)
-            rows.append(measure.evaluate(job, env, other, str(text), starts, task, facts["budget"], c["seed"], meta=meta))
+            rows.append(
+                measure.evaluate(
+                    job, env, other, str(text), starts, task, facts["budget"], c["seed"], meta=meta
+                )
+            )
         if c["true_dynamics"]:
             rows.append(true_dynamics(job, env, task, starts[: int(c["true_dynamics"])], facts, c))
     records = [record for each in (main, *rows) for record in each.records]

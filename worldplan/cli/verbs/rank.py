@@ -27,7 +27,9 @@ def run(job: Job) -> tuple[dict[str, Any], int]:
     judges = {name: model}
     if c["scorer"]:
         judges[resolve.model_name(str(c["scorer"]))] = resolve.world_model(str(c["scorer"]))
-    policies = listed(c["policies"]) if isinstance(c["policies"], str) else [str(each) for each in c["policies"]]
+    policies = (
+        listed(c["policies"]) if isinstance(c["policies"], str) else [str(each) for each in c["policies"]]
+    )
     measured = compare(job, task, judges, policies, starts, facts, c)
     records = [record for each in measured for record in each.records]
     if c["real"]:
@@ -44,8 +46,12 @@ def run(job: Job) -> tuple[dict[str, Any], int]:
     checked = None
     if real and dreamt:
         units = {"block_px": "px", "agent_px": "px", "block_rad": "rad"}
-        checked = validity.validate(real, dreamt, errors=task.displacement, units=units, every=task.frame_skip)
-    found = result.build(ranking=ranking, validity=checked, protocol=measure.protocol(task, facts), command=job.command)
+        checked = validity.validate(
+            real, dreamt, errors=task.displacement, units=units, every=task.frame_skip
+        )
+    found = result.build(
+        ranking=ranking, validity=checked, protocol=measure.protocol(task, facts), command=job.command
+    )
     clips = pictures.rank_clips(real, dreamt)
     report(
         records, job.path("report.html"), result=found, validity=checked, videos=clips,
@@ -57,7 +63,13 @@ def run(job: Job) -> tuple[dict[str, Any], int]:
 
 
 def compare(
-    job: Job, task: Any, judges: dict[str, Any], policies: list[str], starts: Any, facts: dict[str, Any], c: dict[str, Any]
+    job: Job,
+    task: Any,
+    judges: dict[str, Any],
+    policies: list[str],
+    starts: Any,
+    facts: dict[str, Any],
+    c: dict[str, Any],
 ) -> list[measure.Measured]:
     """Every named policy in the simulator and in the imagination of its judges."""
     found: list[measure.Measured] = []
@@ -89,11 +101,15 @@ def both(
     budget, seed = int(facts["budget"]), int(c["seed"])
     found: list[measure.Measured] = []
     if c["simulator"]:
-        found.append(measure.evaluate(job, env, policy, name, starts, task, budget, seed, meta=meta, keep=keep))
+        found.append(
+            measure.evaluate(job, env, policy, name, starts, task, budget, seed, meta=meta, keep=keep)
+        )
     for judge, model in judges.items():
         if judge != first and meta.get("plans_with") != first:
             continue
-        imagined = ImaginedVectorEnv(model, model.decode, reader, env, max_steps=budget, model_id=judge, seed=seed)
+        imagined = ImaginedVectorEnv(
+            model, model.decode, reader, env, max_steps=budget, model_id=judge, seed=seed
+        )
         found.append(
             measure.evaluate(
                 job, imagined, policy, name, starts, task, budget, seed, meta=meta, model=judge, keep=keep

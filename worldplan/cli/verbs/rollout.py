@@ -23,7 +23,10 @@ def run(job: Job) -> tuple[dict[str, Any], int]:
     starts, _ = resolve.start_set(c["starts"], task.name, int(c["episodes"]))
     policy, _ = resolve.policy(str(c["policy"]), task, starts)
     name = resolve.model_name(str(c["model"]))
-    with measure.simulator(task, c, measure.image_size(model), len(starts)) as env, job.progress("imagining") as update:
+    with (
+        measure.simulator(task, c, measure.image_size(model), len(starts)) as env,
+        job.progress("imagining") as update,
+    ):
         judge = resolve.reader(c["reader"], task)
         imagined = ImaginedVectorEnv(
             model, model.decode, judge, env, max_steps=int(c["steps"]), model_id=name, seed=int(c["seed"])
@@ -32,6 +35,13 @@ def run(job: Job) -> tuple[dict[str, Any], int]:
             imagined, policy, starts, max_steps=int(c["steps"]), seed=int(c["seed"]), progress=update,
             policy_name=str(c["policy"]), keep_obs=["pixels", "state"],
         )  # fmt: skip
-        dataset = native.write(str(c["out"]), episodes, attrs={"command": job.command}, overwrite=bool(c["overwrite"]))
+        dataset = native.write(
+            str(c["out"]), episodes, attrs={"command": job.command}, overwrite=bool(c["overwrite"])
+        )
     job.say(f"{len(dataset)} imagined episodes written to {dataset.path}")
-    return {"path": str(dataset.path), "episodes": len(dataset), "rows": int(dataset.num_rows), "model": name}, 0
+    return {
+        "path": str(dataset.path),
+        "episodes": len(dataset),
+        "rows": int(dataset.num_rows),
+        "model": name,
+    }, 0

@@ -36,7 +36,9 @@ def run(job: Job) -> tuple[dict[str, Any], int]:
         module, config = untrained(c["model"], task)
     module.fit_statistics(columns(dataset, train))
     probe = Probe(dataset, train, test, task) if hasattr(module, "predict") else None
-    seconds = _fit(job, module, windows, settings, probe, "model", float(settings["max_seconds"] or 0) or None)
+    seconds = _fit(
+        job, module, windows, settings, probe, "model", float(settings["max_seconds"] or 0) or None
+    )
     module.eval()
     if getattr(getattr(module, "heads", None), "names", ()) and not module.config.head_weight:
         from worldplan.models.heads import HeadTraining
@@ -47,7 +49,12 @@ def run(job: Job) -> tuple[dict[str, Any], int]:
     measured = probe(module) if probe is not None else held_out_loss(module, windows, dataset, test)
     training = {
         "command": job.command,
-        "data": {"file": dataset.path.name, "episodes": len(train), "rows": int(dataset.num_rows), "attrs": dict(dataset.attrs)},
+        "data": {
+            "file": dataset.path.name,
+            "episodes": len(train),
+            "rows": int(dataset.num_rows),
+            "attrs": dict(dataset.attrs),
+        },
         "held_out_episodes": [int(i) for i in test],
         "seed": int(c["seed"]),
         "seconds": seconds,
@@ -70,7 +77,9 @@ def untrained(configured: Any, task: Any) -> tuple[Any, Any]:
         config = replace(config, state_dim=len(task.state_names), state_angles=resolve.angles(task))
     if "frame_skip" in names:
         config = replace(config, frame_skip=task.frame_skip)
-    kind = {"LeWMConfig": "lewm:LeWM", "ReaderConfig": "reader:Reader", "GCBCConfig": "gcbc:GCBC"}[type(config).__name__]
+    kind = {"LeWMConfig": "lewm:LeWM", "ReaderConfig": "reader:Reader", "GCBCConfig": "gcbc:GCBC"}[
+        type(config).__name__
+    ]
     room, _, name = kind.partition(":")
     import importlib
 
@@ -90,7 +99,7 @@ def seeded(seed: int) -> Any:
     @contextmanager
     def scope() -> Any:
         with torch.random.fork_rng(devices=[]):
-            torch.random.default_generator.manual_seed(derive(seed, "weights"))
+            torch.default_generator.manual_seed(derive(seed, "weights"))
             yield
 
     return scope()
@@ -128,7 +137,9 @@ class Probe:
         import numpy as np
         import torch
 
-        parts = [rows[:: max(1, len(rows) * 2 // frames)] for rows in (dataset.rows(train), dataset.rows(test))]
+        parts = [
+            rows[:: max(1, len(rows) * 2 // frames)] for rows in (dataset.rows(train), dataset.rows(test))
+        ]
         rows = np.concatenate(parts)
         pixels = np.asarray(dataset.array("pixels", rows))
         self.pixels = torch.from_numpy(np.ascontiguousarray(pixels)).permute(0, 3, 1, 2)
@@ -148,14 +159,18 @@ class Probe:
         with torch.no_grad():
             latents = torch.cat([module.embed({"pixels": part}) for part in self.pixels.split(250)])
         module.train(was)
-        found = probe(
-            latents, self.states, self.names, self.angles, train=self.train, test=~self.train
-        )
+        found = probe(latents, self.states, self.names, self.angles, train=self.train, test=~self.train)
         return {f"r2/{name}": value for name, value in found.items()}
 
 
 def _fit(
-    job: Job, module: Any, windows: Any, settings: dict[str, Any], probe: Any, part: str, max_seconds: float | None
+    job: Job,
+    module: Any,
+    windows: Any,
+    settings: dict[str, Any],
+    probe: Any,
+    part: str,
+    max_seconds: float | None,
 ) -> float:
     from worldplan.training import tracking
     from worldplan.training.fit import fit
@@ -184,7 +199,10 @@ def _fit(
         config={"model": job.config["model"], "data": Path(str(job.config["data"])).name},
     )
     total = max_seconds if max_seconds is not None else steps
-    with tracking.open(folder, kinds, config=job.config) as log, job.progress(f"training the {part}", int(total)) as update:
+    with (
+        tracking.open(folder, kinds, config=job.config) as log,
+        job.progress(f"training the {part}", int(total)) as update,
+    ):
         next_probe = every
         for record in records:
             metrics = dict(record.metrics)

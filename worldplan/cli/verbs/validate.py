@@ -32,16 +32,26 @@ def run(job: Job) -> tuple[dict[str, Any], int]:
         episode = dataset.episode(i)
         state = episode.obs["state"]
         starts.append(
-            Start(f"validate/{i:06d}", derive(int(c["seed"]), "validate", i), state[0], state[steps], episode.actions[:steps])
+            Start(
+                f"validate/{i:06d}",
+                derive(int(c["seed"]), "validate", i),
+                state[0],
+                state[steps],
+                episode.actions[:steps],
+            )
         )
     policy = ReplayPolicy(starts, chunk=task.frame_skip)
     settings = {"num_envs": 25, "workers": 0}
     with measure.simulator(task, settings, measure.image_size(model), len(starts)) as env:
         real = list(collect(env, policy, starts, max_steps=steps, policy_name="replay"))
-        imagined = ImaginedVectorEnv(model, model.decode, None, env, max_steps=steps, model_id=str(c["model"]))
+        imagined = ImaginedVectorEnv(
+            model, model.decode, None, env, max_steps=steps, model_id=str(c["model"])
+        )
         dreamt = collect(imagined, policy, starts, max_steps=steps, policy_name="replay")
         units = {"block_px": "px", "agent_px": "px", "block_rad": "rad"}
-        checked = validity.validate(real, dreamt, errors=task.displacement, units=units, every=task.frame_skip)
+        checked = validity.validate(
+            real, dreamt, errors=task.displacement, units=units, every=task.frame_skip
+        )
     found = result.build(
         task=task.name, model=resolve.model_name(str(c["model"])), validity=checked, command=job.command,
         protocol={"steps": steps, "episodes": len(starts)},
