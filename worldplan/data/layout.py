@@ -157,7 +157,7 @@ def _require_filters(item: Any, path: Path) -> None:
     unknown = [code for code in codes if not h5py.h5z.filter_avail(code)]
     if not unknown:
         return
-    require("hdf5plugin", "train")  # registers its filters
+    require("hdf5plugin", "data")  # registers its filters
     if any(not h5py.h5z.filter_avail(code) for code in unknown):
         raise DataError(
             f"{path}: {item.name!r} cannot be decompressed",
