@@ -87,3 +87,14 @@ def test_what_is_no_set_is_refused(tmp_path):
             evalset.read(tmp_path / name)
     with pytest.raises(DataError, match="no such file"):
         evalset.read(tmp_path / "e.npz")
+
+
+def test_packaged_sets_load_by_name_and_others_by_path() -> None:
+    known = evalset.packaged()
+    assert {"pusht-25", "tworoom-25"} <= set(known)
+    for name, path in known.items():
+        found = evalset.load(name)
+        assert found.name == name and len(found) >= 300
+        assert len(evalset.load(path)) == len(found)
+    with pytest.raises(DataError, match="pusht-25"):
+        evalset.load("pusht-52")

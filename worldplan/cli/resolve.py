@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from worldplan.cli.job import build, choices
-from worldplan.errors import ConfigError, DataError, UsageError, suggest
+from worldplan.errors import ConfigError, UsageError, suggest
 from worldplan.types import Policy, Start
 
 PLAIN = ("nothing", "random", "replay", "scripted")
@@ -85,16 +85,7 @@ def start_set(name: str | None, env: str, limit: int) -> tuple[list[Start], dict
             expected=f"starts=FILE.npz, or an environment among {', '.join(SETS)}",
             fix="worldplan data evalset FILE.h5 held_out=1 out=starts.npz",
         )
-    packaged = assets() / "evalsets" / f"{wanted}.npz"
-    path = packaged if packaged.is_file() else Path(os.path.abspath(wanted))
-    if not path.is_file():
-        known = sorted(each.stem for each in (assets() / "evalsets").glob("*.npz"))
-        raise DataError(
-            f"no evaluation set {wanted!r}",
-            expected="a packaged name or an .npz file",
-            fix=suggest(wanted, known),
-        )
-    found = evalset.read(path)
+    found = evalset.load(wanted)
     if found.task != env:
         raise UsageError("the starts belong to another task", expected=env, found=f"{found.task} ({wanted})")
     if limit > len(found):

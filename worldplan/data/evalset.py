@@ -19,7 +19,7 @@ import numpy as np
 
 from worldplan.data.atomic import replacing
 from worldplan.data.native import Dataset, require_finite
-from worldplan.errors import DataError
+from worldplan.errors import DataError, suggest
 from worldplan.seeding import derive
 from worldplan.types import Array, Start
 
@@ -196,6 +196,29 @@ def read(path: str | os.PathLike[str]) -> EvalSet:
     if version != VERSION:
         raise DataError(f"{path} has another version", expected=str(VERSION), found=str(version))
     return found
+
+
+def packaged() -> dict[str, Path]:
+    """Evaluation sets that came with the library: name -> file."""
+    package = Path(__file__).resolve().parents[1]
+    # a source checkout keeps them at its root, a wheel inside the package
+    shelves = (package.parent / "assets" / "evalsets", package / "_assets" / "evalsets")
+    return {path.stem: path for shelf in shelves for path in sorted(shelf.glob("*.npz"))}
+
+
+def load(source: str | os.PathLike[str]) -> EvalSet:
+    """A packaged set by name, or one from a file.
+
+    Raises:
+        DataError: there is neither, or the file is no evaluation set.
+    """
+    known = packaged()
+    name = os.fspath(source)
+    if name not in known and not os.path.exists(name):
+        raise DataError(
+            f"no evaluation set {name!r}", expected="a packaged name or an .npz file", fix=suggest(name, known)
+        )
+    return read(known.get(name, Path(name)))
 
 
 def _draw(
