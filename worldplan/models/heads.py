@@ -10,6 +10,7 @@ from torch import Tensor, nn
 
 from worldplan.errors import ConfigError, DataError, UsageError
 from worldplan.models.decoders import PixelDecoder, StateHead
+from worldplan.models.field import FieldDecoder
 from worldplan.models.lewm_config import LeWMConfig
 from worldplan.normalize import Statistics
 from worldplan.seeding import Noise
@@ -26,8 +27,13 @@ class Heads(nn.Module):
     def __init__(self, config: LeWMConfig) -> None:
         super().__init__()
         self.decoded_frames, self.image_size = config.decoded_frames, config.image_size
-        self.pixels = self.state = None
-        if config.pixel_head:
+        self.pixels: PixelDecoder | FieldDecoder | None = None
+        self.state: StateHead | None = None
+        if config.pixel_head and config.decoder == "field":
+            self.pixels = FieldDecoder(
+                config.latent_dim, config.decoder_size, config.decoder_fields, config.head_hidden
+            )
+        elif config.pixel_head:
             self.pixels = PixelDecoder(
                 config.latent_dim,
                 config.decoder_size,
@@ -98,7 +104,10 @@ class Heads(nn.Module):
             length, device = latents.shape[1], latents.device
             drawn = noise.at("frames").integers(length, self.decoded_frames, device=device)
             drawn = torch.where(seen[rows, drawn], drawn, 0)
-            return self.pixels.loss(latents[rows, drawn].flatten(0, 1), frames[rows, drawn].flatten(0, 1))
+            chosen = latents[rows, drawn].flatten(0, 1), frames[rows, drawn].flatten(0, 1)
+            if isinstance(self.pixels, FieldDecoder):
+                return self.pixels.loss(*chosen, noise.at("places"))
+            return self.pixels.loss(*chosen)
         assert self.state is not None, self.names
         if "state" not in batch.obs:
             raise DataError(

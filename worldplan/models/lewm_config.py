@@ -34,7 +34,9 @@ class LeWMConfig:
         inverse_weight: of an inverse model that reads an action off the latents around it.
         centred_weight: of what `CentredDecoder` finds, which makes latents hold how things are turned.
         pixel_head: whether there is a head that draws.
+        decoder: what draws: ``"conv"``, a `PixelDecoder`, or ``"field"``, a `FieldDecoder`.
         decoder_size, decoder_widths, foreground_weight: see `PixelDecoder`.
+        decoder_fields: coordinate frames of a `FieldDecoder`.
         decoded_frames: frames drawn per window and training step.
         state_dim: s, entries of the simulator's state to read; 0 for no state head.
         state_angles: which entries are angles in radians.
@@ -77,6 +79,8 @@ class LeWMConfig:
     inverse_weight: float = 0.0
     centred_weight: float = 0.0
     pixel_head: bool = True
+    decoder: str = "conv"
+    decoder_fields: int = 6
     decoder_size: int = 64
     decoder_widths: tuple[int, ...] = (64, 64, 48, 24)
     foreground_weight: float = 10.0
@@ -94,6 +98,7 @@ class LeWMConfig:
         check(
             self,
             encoder=(self.encoder in ("conv", "vit"), "conv or vit"),
+            decoder=(self.decoder in ("conv", "field"), "conv or field"),
             predictor=(self.predictor in ("mlp", "adaln"), "mlp or adaln"),
             dropout=(0 <= self.dropout < 1, "in [0, 1)"),
             state_dim=(self.state_dim >= 0, "0 or more"),
