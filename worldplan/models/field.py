@@ -24,8 +24,8 @@ from worldplan.seeding import Noise
 from worldplan.types import Array
 
 _SCALE = 64.0  # grey levels per unit of the network's output
-_EPSILON = 20.0  # grey levels a pixel must differ from the mean frame to count as foreground
-_BACKGROUND, _BORDER = 0.02, 0.2  # how often pixels far from, and close to, foreground are looked at
+_EPSILON = 1e-3  # share of the strongest deviation, to the fourth power, that counts as foreground
+_BACKGROUND, _BORDER = 0.01, 0.1  # how often pixels far from, and close to, foreground are looked at
 _ROWS = 32  # frames drawn at once
 
 
@@ -102,9 +102,11 @@ class FieldDecoder(nn.Module):
             noise: rows B.
         """
         target = (self._resized(frames.float()) - self._known_mean()) / _SCALE
-        foreground = (target.abs().amax(1) > _EPSILON / _SCALE).to(target.dtype)
-        border = functional.max_pool2d(foreground[:, None], 5, 1, 2)[:, 0]
-        odds = (foreground + _BORDER * border + _BACKGROUND).flatten(1).cumsum(1)
+        # the fourth power lets small vivid things compete with large pale ones
+        strength = target.abs().amax(1).pow(4)
+        strength = strength / strength.amax((1, 2), keepdim=True).clamp(min=_EPSILON)
+        border = functional.max_pool2d((strength > _EPSILON).to(target.dtype)[:, None], 5, 1, 2)[:, 0]
+        odds = (strength + _BORDER * border + _BACKGROUND).flatten(1).cumsum(1)
         repeats = len(latents) // noise.batch_size
         draws = noise.uniform(repeats, self.pixels, device=odds.device).flatten(0, 1)
         index = torch.searchsorted(odds, draws * odds[:, -1:]).clamp(max=odds.shape[1] - 1)
