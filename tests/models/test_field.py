@@ -15,7 +15,8 @@ from worldplan.seeding import Noise
 def discs(centres: Tensor, size: int = 16) -> Tensor:
     """White frames ``uint8 [M, 3, size, size]`` with a dark disc at centres ``[M, 2]`` in [-1, 1]."""
     axis = (torch.arange(size) + 0.5) * 2 / size - 1
-    distance = ((axis - centres[:, :1]).square()[:, None, :] + (axis - centres[:, 1:]).square()[:, :, None]).sqrt()
+    across, down = (axis - centres[:, :1]).square(), (axis - centres[:, 1:]).square()
+    distance = (across[:, None, :] + down[:, :, None]).sqrt()
     dark = (distance < 0.35)[:, None].expand(-1, 3, -1, -1)
     return torch.where(dark, 60, 255).to(torch.uint8)
 
@@ -23,7 +24,7 @@ def discs(centres: Tensor, size: int = 16) -> Tensor:
 def test_it_learns_to_draw_a_moving_disc() -> None:
     noise = Noise.of(0, 32)
     with torch.random.fork_rng():
-        torch.manual_seed(0)
+        torch.default_generator.manual_seed(0)
         decoder = FieldDecoder(2, 16, frames=2, hidden=32, width=32, pixels=32)
     decoder.fit(discs(noise.uniform(2) * 1.4 - 0.7).permute(0, 2, 3, 1).numpy())
     optimizer = torch.optim.Adam(decoder.parameters(), 5e-3)

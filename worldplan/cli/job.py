@@ -56,8 +56,14 @@ class Job:
             yield _Lines(title)
             return
         from rich.console import Console
-        from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
-        from rich.progress import TimeRemainingColumn
+        from rich.progress import (
+            BarColumn,
+            MofNCompleteColumn,
+            Progress,
+            TextColumn,
+            TimeElapsedColumn,
+            TimeRemainingColumn,
+        )
 
         columns = ("[bold]{task.description}", BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
         parts = [TextColumn(c) if isinstance(c, str) else c for c in columns]
@@ -238,8 +244,9 @@ def verb_help(verb: str, text: str, module: ModuleType) -> str:
     """Help of one verb: what it does, and its keys with their defaults."""
     lines = [f"usage: worldplan {verb} {getattr(module, 'USAGE', '[key=value ...]')}", "", text]
     if not hasattr(module, "run_plain"):
-        import yaml
         from importlib import resources
+
+        import yaml
 
         raw = (resources.files("worldplan.configs") / f"{verb}.yaml").read_text(encoding="utf-8")
         comments = [line for line in raw.splitlines() if not line.startswith("defaults") and line.strip()]

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 from worldplan.cli.job import Job
@@ -82,9 +83,15 @@ def evaluate(
             if not share:
                 continue
             episodes = collect(
-                env, policy, share, max_steps=budget, seed=seed, policy_name=name, keep_obs=first == 0,
-                progress=lambda done, total, first=first: update(first + done, len(starts)),
-            )  # fmt: skip
+                env,
+                policy,
+                share,
+                max_steps=budget,
+                seed=seed,
+                policy_name=name,
+                keep_obs=first == 0,
+                progress=partial(_advance, update, first, len(starts)),
+            )
             for episode in episodes:
                 kept += [episode] if first == 0 else []
                 rows = max(1, int(episode.meta.get("rows") or 1))
@@ -101,6 +108,10 @@ def evaluate(
     )
 
 
+def _advance(update: Any, before: int, total: int, done: int, _: int) -> None:
+    update(before + done, total)
+
+
 def protocol(task: Any, facts: Mapping[str, Any], **more: Any) -> dict[str, Any]:
     """How success was measured, for ``result.json``."""
     return {"success": task.success_text, **facts, **more}
@@ -115,12 +126,17 @@ def shown(estimate: Estimate) -> str:
 
 def table(rows: Sequence[Measured]) -> str:
     """Success of several policies, one a line."""
-    width = max(len(row.policy) for row in rows)
-    lines = [f"{'policy':<{width}}  {'success, all pairs':<24} {'demanding pairs':<24} n    s/decision p50"]
-    for row in rows:
-        half = row.decisions.get("p50")
-        seconds = f"{half.value:.3f}" if half is not None and half.value is not None else "-"
-        lines.append(
-            f"{row.policy:<{width}}  {shown(row.success):<24} {shown(row.demanding):<24} {row.success.n:<4} {seconds}"
-        )
-    return "\n".join(lines)
+    head = ("policy", "where", "success, all pairs", "demanding pairs", "n", "s/decision p50")
+    lines = [head, *(_line(row) for row in rows)]
+    widths = [max(len(line[place]) for line in lines) for place in range(len(head))]
+    return "\n".join(
+        "  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip()
+        for line in lines
+    )
+
+
+def _line(row: Measured) -> tuple[str, ...]:
+    half = row.decisions.get("p50")
+    seconds = f"{half.value:.3f}" if half is not None and half.value is not None else "-"
+    where = next((record.model for record in row.records if record.source == "model"), None) or "simulator"
+    return row.policy, where, shown(row.success), shown(row.demanding), str(row.success.n), seconds

@@ -216,7 +216,9 @@ def load(source: str | os.PathLike[str]) -> EvalSet:
     name = os.fspath(source)
     if name not in known and not os.path.exists(name):
         raise DataError(
-            f"no evaluation set {name!r}", expected="a packaged name or an .npz file", fix=suggest(name, known)
+            f"no evaluation set {name!r}",
+            expected="a packaged name or an .npz file",
+            fix=suggest(name, known),
         )
     return read(known.get(name, Path(name)))
 

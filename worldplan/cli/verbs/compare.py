@@ -41,8 +41,7 @@ def run_plain(arguments: Arguments) -> int:
     if arguments.json:
         print(json.dumps({"difference": asdict(difference), "p": asdict(test), "promoted": better}))
     else:
-        print(
-            f"{second} minus {first}: {difference.value} [{difference.low}, {difference.high}], n={difference.n}"
-        )
+        interval = f"[{difference.low}, {difference.high}]"
+        print(f"{second} minus {first}: {difference.value} {interval}, n={difference.n}")
         print(f"p = {test.value} ({test.method}); {'promoted' if better else 'not promoted'}")
     return 0 if better else 3

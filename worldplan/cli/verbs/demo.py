@@ -40,8 +40,8 @@ def run(job: Job) -> tuple[dict[str, Any], int]:
 
     job.say("1/5  collecting episodes in Push-T")
     data = str(job.path("episodes.h5"))
-    step = _step(job, "collect", [f"episodes={c['episodes']}", f"workers={c['workers']}", f"seed={c['seed']}"],
-                 env="pusht", policy="scripted", out=data)  # fmt: skip
+    chosen = [f"{key}={c[key]}" for key in ("episodes", "workers", "seed")]
+    step = _step(job, "collect", chosen, env="pusht", policy="scripted", out=data)
     collect.run(step)
 
     job.say(f"2/5  training a small world model for {c['train_seconds']:g} seconds")
@@ -107,9 +107,10 @@ def run(job: Job) -> tuple[dict[str, Any], int]:
                 job, env, judges, reader, policy, text, meta, task, starts, facts, ranking_config
             )
         for name, model in ((REFERENCE, reference), ("trained-here", new)):
-            policy, meta = resolve.planning_policy(model, planner, task, name=f"cem@{name}"), {"plans_with": name}
+            label, meta = f"cem@{name}", {"plans_with": name}
+            planning = resolve.planning_policy(model, planner, task, name=label)
             measured += rank.both(
-                job, env, judges, reader, policy, policy.name, meta, task, starts, facts, ranking_config
+                job, env, judges, reader, planning, label, meta, task, starts, facts, ranking_config
             )
 
     job.say("5/5  writing the report")
@@ -124,7 +125,10 @@ def run(job: Job) -> tuple[dict[str, Any], int]:
         ranking=order(records), validity=checked, success=planned[0].success, demanding=planned[0].demanding,
         policy=planned[0].policy, seconds_per_decision=planned[0].decisions, command=job.command,
         protocol=measure.protocol(task, facts, planner=PLANNER),
-        notes=[f"the demo took {took:.0f} s; the model trained here saw {c['episodes']} episodes for {seconds:g} s"],
+        notes=[
+            f"the demo took {took:.0f} s",
+            f"the model trained here saw {c['episodes']} episodes for {seconds:g} s",
+        ],
         extra={"planned": {each.policy: measure.shown(each.success) for each in planned}},
     )  # fmt: skip
     clips = pictures.plan_clips(planned[0].episodes, reference) + pictures.rank_clips(real, dreamt)

@@ -56,7 +56,9 @@ def run(job: Job) -> tuple[dict[str, Any], int]:
         task=task.name, policy=label, model=name, success=main.success, demanding=main.demanding,
         baselines={names.get(row.policy, row.policy): row.success for row in rows},
         seconds_per_decision=main.decisions, command=job.command,
-        protocol=measure.protocol(task, facts, planner=dict(c["planner"]), execute=c["execute"], objective=c["objective"]),
+        protocol=measure.protocol(
+            task, facts, planner=dict(c["planner"]), execute=c["execute"], objective=c["objective"]
+        ),
     )  # fmt: skip
     clips = pictures.plan_clips(main.episodes, model)
     report(records, job.path("report.html"), result=found, videos=clips, title=f"{label} on {task.name}")
