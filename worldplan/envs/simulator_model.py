@@ -106,6 +106,8 @@ class SimulatorModel:
         low, high = self.task.action.low, self.task.action.high
         kept[:, steps == 0] = states[:, None]
         for step in range(1, int(steps.max(initial=0)) + 1):
-            states = self.task.advance(states, np.clip(actions[:, step - 1], low, high))
+            action = actions[:, step - 1]
+            states = self.task.advance(states, np.clip(action, low, high))
+            states[~np.isfinite(action).all(1)] = np.nan
             kept[:, steps == step] = states[:, None]
         return kept

@@ -185,11 +185,12 @@ class SimVectorEnv(VectorEnv[Observation, Array, Array]):
     def _per_row(self, values: Any, name: str, missing: Any) -> Sequence[Any]:
         if values is None:
             return [missing] * self.num_envs
-        if np.ndim(values) == 0 or len(values) != self.num_envs:
+        count = len(values) if hasattr(values, "__len__") else None
+        if count != self.num_envs:
             raise UsageError(
                 f"there must be one {name} per row",
                 expected=f"{self.num_envs} rows",
-                found=f"{len(values) if np.ndim(values) else 'a single value'}",
+                found="a single value" if count is None else str(count),
             )
         return list(values)
 
