@@ -6,6 +6,8 @@ an environment, a policy. Hydra's grammar would stumble over many legal paths, s
 
 from __future__ import annotations
 
+import os
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
@@ -24,6 +26,7 @@ REFERENCES = (
     "starts",
     "resume_from",
 )
+_KEY = re.compile(r"(\+{1,2}|~)?[A-Za-z_][\w.@]*(/\w+)*=")  # a path may hold an equals sign as well
 FLAGS = ("--help", "--json", "--quiet", "--dry-run", "--traceback", "--cfg", "--multirun")
 
 
@@ -70,7 +73,7 @@ def parse(words: Sequence[str]) -> Arguments:
             raise ConfigError(
                 f"unknown flag {word}", fix=suggest(word, (*FLAGS, "--config-dir", "--version"))
             )
-        elif "=" in word:
+        elif _KEY.match(word) and not os.path.exists(word):
             key, _, value = word.partition("=")
             if key in REFERENCES:
                 references[key] = value
