@@ -79,7 +79,7 @@ def evaluate(
     seconds: list[float] = []
     title = f"{name} in {'imagination' if model else 'the simulator'}"
     with job.progress(title, len(starts)) as update:
-        for first, share in ((0, starts[:keep]), (keep, starts[keep:])):
+        for first, share, shown_later in ((0, starts[:keep], True), (keep, starts[keep:], False)):
             if not share:
                 continue
             episodes = collect(
@@ -89,11 +89,11 @@ def evaluate(
                 max_steps=budget,
                 seed=seed,
                 policy_name=name,
-                keep_obs=first == 0,
+                keep_obs=shown_later,
                 progress=partial(_advance, update, first, len(starts)),
             )
             for episode in episodes:
-                kept += [episode] if first == 0 else []
+                kept += [episode] if shown_later else []
                 rows = max(1, int(episode.meta.get("rows") or 1))
                 seconds += [each / rows for each in episode.meta.get("seconds_per_decision") or ()]
                 records += records_from_episodes([episode], task, name, model=model, starts=share, meta=meta)
