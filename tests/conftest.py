@@ -11,6 +11,7 @@ import functools
 import importlib.util
 import os
 import shutil
+import signal
 import subprocess
 import sys
 
@@ -37,6 +38,8 @@ def pytest_configure() -> None:
     import torch
 
     torch.set_num_threads(1)
+    # a shell that runs the tests in the background ignores Ctrl-C for all its children
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:
