@@ -19,9 +19,9 @@ from worldplan.cli.verbs import collect, rank, train
 REFERENCE, SECOND, CLONE = "pusht-lewm-small", "pusht-lewm-second", "pusht-gcbc"
 PLANNER = {
     "_target_": "worldplan.planners.cem.CEM",
-    "num_samples": 300,
-    "num_iterations": 10,
-    "num_elites": 30,
+    "num_samples": 200,
+    "num_iterations": 8,
+    "num_elites": 20,
 }
 POLICIES = ("nothing", "random", "replay", "replay+noise0.1", "replay+noise0.3", CLONE)
 
