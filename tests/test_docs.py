@@ -22,6 +22,19 @@ def blocks(page: Path, language: str) -> list[str]:
     return [text for name, text in BLOCK.findall(page.read_text(encoding="utf-8")) if name == language]
 
 
+def test_readme_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("gym_pusht")
+    monkeypatch.chdir(tmp_path)
+    programs = blocks(ROOT / "README.md", "python")
+    assert programs, "README shows no Python"
+    found: dict[str, object] = {"__name__": "readme"}
+    for program in programs:
+        exec(program, found)
+    episodes = found["episodes"]
+    assert isinstance(episodes, list) and len(episodes) == 2
+    assert all(episode.meta["success"] in (True, False) for episode in episodes)
+
+
 def test_quick_start_runs(tmp_path: Path) -> None:
     pytest.importorskip("gym_pusht")
     pytest.importorskip("matplotlib")
