@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 
 import pytest
 
+from worldplan import checkpoint
+from worldplan.cli import resolve
 from worldplan.cli.main import main
 
 TINY = [
@@ -76,6 +79,58 @@ def test_rank_compares_imagination_with_the_simulator(made: Path) -> None:
     assert (out / "report.html").stat().st_size > 10_000
     assert main(["compare", "nothing", "replay", str(out)]) in (0, 3)
     assert main(["compare", "replay", "nothing", str(out)]) == 3
+
+
+def test_checkpoints_are_told_apart_by_their_weights(
+    made: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    first = made / "model" / "checkpoint"
+    words = ["train", f"data={made / 'episodes.h5'}", *TINY, *SHORT]
+    assert main([*words, f"out={tmp_path / 'other' / 'model'}", "seed=1"]) == 0
+    second = tmp_path / "other" / "model" / "checkpoint"  # the same last two parts of its path
+    copy = tmp_path / "copy" / "model" / "checkpoint"
+    shutil.copytree(first, copy)
+    assert resolve.model_name(str(first)) != resolve.model_name(str(second))
+    assert resolve.model_name(str(first)) == resolve.model_name(str(copy))
+    assert resolve.model_name("pusht-lewm-small") == "pusht-lewm-small"
+    moved = tmp_path / "mine"
+    shutil.copytree(checkpoint.packaged()["pusht-lewm-small"], moved)
+    assert resolve.model_name(str(moved)) == "pusht-lewm-small"
+
+    rank = [
+        "rank",
+        f"model={first}",
+        f"reader={made / 'reader' / 'checkpoint'}",
+        f"starts={made / 'starts.npz'}",
+    ]
+    more = ["episodes=3", "workers=0", "videos=0", "--quiet", f"policies=[random,cem@{first}]"]
+    assert main([*rank, *more, f"scorer={copy}", f"out={tmp_path / 'refused'}"]) == 2
+    assert "the scorer is the model itself" in capsys.readouterr().err
+    assert main([*rank, *more, f"scorer={second}", f"out={tmp_path / 'ranked'}"]) == 0
+    rows = json.loads((tmp_path / "ranked" / "result.json").read_text())["ranking"]
+    names = [resolve.model_name(str(each)) for each in (first, second)]
+    judged = {(row["policy"], row["model"]): row["self_score"] for row in rows}
+    assert judged[f"cem@{first}", names[0]] is True
+    assert judged[f"cem@{first}", names[1]] is False
+    assert judged["random", names[0]] is False
+
+
+def test_a_resumed_training_keeps_its_log_and_its_finished_parts(
+    made: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    out = tmp_path / "run"
+    words = ["train", f"data={made / 'episodes.h5'}", f"out={out}", *TINY, *SHORT, "train.log_every=1"]
+    monkeypatch.setattr("worldplan.models.heads.HeadTraining.loss", _interrupt)
+    assert main(words) == 130  # the model is trained, the heads are not
+    monkeypatch.undo()
+    assert main([*words, "resume=true"]) == 0
+    logged = [json.loads(line)["step"] for line in (out / "model" / "metrics.jsonl").read_text().splitlines()]
+    assert logged == [1, 2, 3]
+    assert (out / "checkpoint" / "model.safetensors").exists()
+
+
+def _interrupt(*_: object) -> None:
+    raise KeyboardInterrupt
 
 
 def test_imagined_episodes_say_where_they_come_from(made: Path) -> None:

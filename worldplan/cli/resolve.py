@@ -221,7 +221,25 @@ def reader(source: str | None, task_: Any) -> Any:
 
 
 def _name(source: str) -> str:
-    return source.removeprefix("hf://") if source.startswith("hf://") else Path(source).name
+    """A name that two checkpoints share only if they hold the same weights.
+
+    Packaged checkpoints, and copies of them, keep their short name; others are called after their
+    folder and the hash of their weights. Every training saves to a folder of the same name, so the
+    folder alone would take two models for one.
+    """
+    from worldplan import checkpoint as room
+
+    known = room.packaged()
+    if source in known:
+        return source
+    found = room.describe(source)
+    weights = str(found["id"])
+    for name, folder in known.items():
+        if room.describe(folder)["id"] == weights:
+            return name
+    folder = Path(str(found["path"])).resolve()
+    label = folder.parent.name if folder.name == "checkpoint" else folder.name
+    return f"{label}-{weights[-8:]}"
 
 
 model_name = _name

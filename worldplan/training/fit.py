@@ -16,7 +16,7 @@ from __future__ import annotations
 import json
 import math
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
@@ -60,7 +60,7 @@ def fit(
     ema: Ema[Any] | None = None,
     validate: Callable[[int], float] | None = None,
     clock: Callable[[], float] = time.perf_counter,
-) -> Iterator[StepRecord]:
+) -> Generator[StepRecord, None, None]:
     """Trains a `Trainable` module in place.
 
     With a `folder`, ``last.safetensors`` holds the state to resume from (written every
@@ -210,7 +210,7 @@ def _open(plan: _Plan, run: _Run, resume: bool) -> None:
     require_writable(plan.folder)
 
 
-def _train(plan: _Plan, run: _Run) -> Iterator[StepRecord]:
+def _train(plan: _Plan, run: _Run) -> Generator[StepRecord, None, None]:
     began = plan.clock() - run.elapsed
     try:
         while run.step < plan.steps and not _late(plan, run):

@@ -8,6 +8,7 @@ from worldplan.cli import measure, pictures, resolve
 from worldplan.cli.arguments import listed
 from worldplan.cli.job import Job
 from worldplan.cli.verbs.plan import require_env
+from worldplan.errors import UsageError
 
 
 def run(job: Job) -> tuple[dict[str, Any], int]:
@@ -26,7 +27,16 @@ def run(job: Job) -> tuple[dict[str, Any], int]:
     name = resolve.model_name(str(c["model"]))
     judges = {name: model}
     if c["scorer"]:
-        judges[resolve.model_name(str(c["scorer"]))] = resolve.world_model(str(c["scorer"]))
+        second = resolve.model_name(str(c["scorer"]))
+        if second in judges:
+            raise UsageError(
+                "the scorer is the model itself",
+                expected="a second world model, trained independently",
+                found=f"the same weights in {c['model']} and {c['scorer']}",
+                fix="scorer=ANOTHER_CHECKPOINT, or none",
+            )
+        judges[second] = resolve.world_model(str(c["scorer"]))
+        require_env(judges[second], task)
     policies = (
         listed(c["policies"]) if isinstance(c["policies"], str) else [str(each) for each in c["policies"]]
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import closing
 from dataclasses import asdict, fields, replace
 from pathlib import Path
 from typing import Any
@@ -173,14 +174,18 @@ def _fit(
     max_seconds: float | None,
 ) -> float:
     from worldplan.training import tracking
-    from worldplan.training.fit import fit
+    from worldplan.training.fit import LAST, fit
     from worldplan.training.optimizers import AdamW
+    from worldplan.training.resume import load_facts
     from worldplan.training.schedules import Schedule
 
     steps, every = int(settings["steps"]), int(settings["probe_every"] or 0)
     sampler = windows.sampler(int(settings["batch_size"]), seed=int(job.config["seed"]))
     folder = Path(job.path(part))
-    seconds = 0.0
+    state = folder / LAST
+    resuming = bool(job.config["resume"]) and state.exists()
+    facts = load_facts(state) if resuming else {}
+    seconds = float(facts.get("elapsed", 0.0))  # a part that was finished before adds no record
     kinds = [kind for kind in job.config["trackers"] if kind != "jsonl"]
     records = fit(
         module,
@@ -195,12 +200,13 @@ def _fit(
         log_every=int(settings["log_every"]),
         checkpoint_every=int(settings["checkpoint_every"]),
         folder=folder,
-        resume=bool(job.config["resume"]) and (folder / "last.safetensors").exists(),
+        resume=resuming,
         config={"model": job.config["model"], "data": Path(str(job.config["data"])).name},
     )
     total = max_seconds if max_seconds is not None else steps
     with (
-        tracking.open(folder, kinds, config=job.config) as log,
+        closing(records),
+        tracking.open(folder, kinds, since=int(facts.get("step", 0)), config=job.config) as log,
         job.progress(f"training the {part}", int(total)) as update,
     ):
         next_probe = every
@@ -212,6 +218,6 @@ def _fit(
             log(record.step, {"loss": record.loss, **metrics})
             update(record.elapsed if max_seconds is not None else record.step, total)
             seconds = record.elapsed
-    if seconds == 0.0:
+    if not resuming and seconds == 0.0:
         raise DataError("training took no step", fix="more train.steps or train.max_seconds")
     return seconds

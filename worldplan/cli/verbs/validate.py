@@ -45,7 +45,7 @@ def run(job: Job) -> tuple[dict[str, Any], int]:
     with measure.simulator(task, settings, measure.image_size(model), len(starts)) as env:
         real = list(collect(env, policy, starts, max_steps=steps, policy_name="replay"))
         imagined = ImaginedVectorEnv(
-            model, model.decode, None, env, max_steps=steps, model_id=str(c["model"])
+            model, model.decode, None, env, max_steps=steps, model_id=resolve.model_name(str(c["model"]))
         )
         dreamt = collect(imagined, policy, starts, max_steps=steps, policy_name="replay")
         units = {"block_px": "px", "agent_px": "px", "block_rad": "rad"}
