@@ -13,6 +13,7 @@ import difflib
 import itertools
 import os
 from collections.abc import Iterable, Mapping
+from copy import copy
 from pathlib import Path
 from typing import Any, Self
 
@@ -53,6 +54,7 @@ class Dataset:
         self.attrs: Mapping[str, Any] = found.attrs
         self.num_rows = found.rows
         self._meta = found.episodes
+        self._added: dict[str, Array] = {}
 
     def __len__(self) -> int:
         """E, the number of episodes."""
@@ -108,6 +110,8 @@ class Dataset:
             DataError: no such column, or the file is damaged.
         """
         column = self.column(key)
+        if key in self._added:
+            return np.asarray(self._added[key][slice(None) if rows is None else rows])
         stored = self._open()[column.name]
         stored = stored.asstr() if column.text else stored
         try:
@@ -155,6 +159,31 @@ class Dataset:
             truncated=ended.get("truncated", "terminated" not in ended),
             meta=self.meta(number),
         )
+
+    def with_columns(self, columns: Mapping[str, Array]) -> Dataset:
+        """The same episodes with more columns, held in memory: latents, rewards, labels.
+
+        Args:
+            columns: ``[rows, ...]`` each, a row per observation of the file. Columns of the file may be
+                replaced, all but those of its index.
+
+        Raises:
+            DataError: a column has another number of rows.
+        """
+        found = copy(self)
+        found._file, found._added = None, {**self._added}
+        added = {}
+        for key, values in columns.items():
+            if len(values) != self.num_rows or key in layout.INDEX:
+                raise DataError(
+                    f"{key!r} cannot be a column of {self.path}",
+                    expected=f"{self.num_rows} rows, one per observation, and no name of {layout.INDEX}",
+                    found=f"{len(values)} rows",
+                )
+            found._added[key] = values
+            added[key] = Column(key, key, values.shape[1:], values.dtype, False, 1)
+        found.columns = {**self.columns, **added}
+        return found
 
     def close(self) -> None:
         """Closes the file; reading opens it again."""

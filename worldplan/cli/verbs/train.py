@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from contextlib import closing
 from dataclasses import asdict, fields, replace
 from pathlib import Path
@@ -41,6 +42,8 @@ def run(job: Job) -> tuple[dict[str, Any], int]:
         job, module, windows, settings, probe, "model", float(settings["max_seconds"] or 0) or None
     )
     module.eval()
+    if settings["refine_steps"] and hasattr(module, "predictor"):
+        seconds += refine(job, module, windows, settings)
     if getattr(getattr(module, "heads", None), "names", ()) and not module.config.head_weight:
         from worldplan.models.heads import HeadTraining
 
@@ -68,6 +71,35 @@ def run(job: Job) -> tuple[dict[str, Any], int]:
     )  # fmt: skip
     job.say(f"checkpoint: {folder}")
     return {"checkpoint": str(folder), "seconds": seconds, "held_out": measured}, 0
+
+
+def refine(job: Job, module: Any, windows: Any, settings: dict[str, Any]) -> float:
+    """Trains the predictor on, with the latents of all frames computed once; returns the seconds."""
+    from worldplan.data.cache import cached
+    from worldplan.data.windows import Windows
+    from worldplan.models.refine import LATENT, PredictorTraining, embedded
+
+    dataset, key, began = windows.dataset, module.spec.pixels, time.perf_counter()
+    frames = cached(dataset, key) if job.config["cache"] else None
+
+    def read(rows: slice) -> dict[str, Any]:
+        return {key: dataset.array(key, rows) if frames is None else frames[rows]}
+
+    with job.progress("embedding the frames", dataset.num_rows) as update:
+        latents = embedded(module, read, dataset.num_rows, progress=update)
+    embedding = time.perf_counter() - began
+    longer = Windows(
+        dataset.with_columns({LATENT: latents}), windows.steps, windows.frame_skip, windows.episodes, [LATENT]
+    )
+    more = {
+        **settings,
+        "steps": int(settings["refine_steps"]),
+        "batch_size": int(settings["refine_batch_size"]),
+        "probe_every": 0,
+    }
+    spent = _fit(job, PredictorTraining(module), longer, more, None, "refine", None)
+    module.eval()
+    return embedding + spent
 
 
 def untrained(configured: Any, task: Any) -> tuple[Any, Any]:
