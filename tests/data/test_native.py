@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 
 from worldplan.data import native
+from worldplan.data.windows import Windows
 from worldplan.errors import DataError, MissingExtra
 from worldplan.types import Episode
 
@@ -389,3 +390,25 @@ def test_missing_columns_and_episodes_are_named(dataset):
         data.episode(1)
     with pytest.raises(DataError, match="no episode -1"):
         data.episode(-1)
+
+
+def test_columns_are_added_in_memory(dataset):
+    dataset = dataset([3, 4])
+    latents = np.arange(dataset.num_rows * 2, dtype=np.float32).reshape(-1, 2)
+    more = dataset.with_columns({"latent": latents})
+    np.testing.assert_array_equal(more.array("latent", np.array([3, 0])), latents[[3, 0]])
+    np.testing.assert_array_equal(more.array("latent"), latents)
+    np.testing.assert_array_equal(more.array("action"), dataset.array("action"))
+    assert more.column("latent").shape == (2,) and "latent" in more.obs_keys
+    assert "latent" not in dataset.columns
+    first, length = more.offsets[1], more.lengths[1]
+    np.testing.assert_array_equal(more.episode(1).obs["latent"], latents[first : first + length])
+    batch = Windows(more, 2, 1, [1], ["latent"]).batch(np.array([0]))
+    np.testing.assert_array_equal(batch.obs["latent"][0].numpy(), latents[first : first + 2])
+    np.testing.assert_array_equal(pickle.loads(pickle.dumps(more)).array("latent"), latents)
+
+
+def test_an_added_column_has_a_row_for_each_of_the_file(dataset):
+    dataset = dataset([3, 4])
+    with pytest.raises(DataError, match=f"{dataset.num_rows} rows"):
+        dataset.with_columns({"latent": np.zeros((dataset.num_rows - 1, 2))})

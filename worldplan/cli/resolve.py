@@ -119,6 +119,13 @@ def planner(config: Mapping[str, Any] | str) -> Any:
     return build(config)  # type: ignore[arg-type]
 
 
+def planner_name(planner_: Any) -> str:
+    """What it is called in tables, with the planner it wraps."""
+    inner = getattr(planner_, "planner", None)
+    name = type(planner_).__name__
+    return name if inner is None else f"{name}({planner_name(inner)})"
+
+
 def angles(task_: Any) -> tuple[int, ...]:
     """Which entries of the task's state are angles."""
     return tuple(index for index, name in enumerate(task_.state_names) if "angle" in name or "joint" in name)
@@ -147,13 +154,16 @@ def planning_policy(
     task_: Any,
     *,
     execute: int | None = None,
+    history: int = 1,
     kind: str = "latent",
     name: str = "cem",
 ) -> Policy:
     """A planner as a policy."""
     from worldplan.policies.planning import PlanningPolicy
 
-    return PlanningPolicy(model, planner_, objective(kind, model, task_), execute=execute, name=name)
+    return PlanningPolicy(
+        model, planner_, objective(kind, model, task_), execute=execute, history=history, name=name
+    )
 
 
 def policy(

@@ -32,8 +32,9 @@ class PlanningPolicy:
         model: predicts; in evaluation mode.
         planner: searches.
         objective: scores; bound to the goals of every observation anew.
-        execute: model steps run per plan; None runs all H. The environment must run all the actions
-            that `act` returns.
+        execute: model steps run per plan; None asks the planner (`ShrinkingHorizon` re-plans after
+            each), and runs all H where it does not say. The environment must run all the actions that
+            `act` returns.
         history: frames given to the model, at most its context. More than 1 needs ``execute=1``, as
             the frames between decisions are not seen. The history holds the actions planned: wrapped
             in a policy that changes them, keep it at 1.
@@ -52,21 +53,26 @@ class PlanningPolicy:
     def __post_init__(self) -> None:
         """Refuses settings that contradict each other or the model."""
         horizon = getattr(self.planner, "horizon", None)
-        if self.execute is not None and not 1 <= self.execute <= (horizon or self.execute):
-            raise _execute(self.execute, horizon)
+        execute = self._execute
+        if execute is not None and not 1 <= execute <= (horizon or execute):
+            raise _too_many(execute, horizon)
         if not 1 <= self.history <= self.model.spec.context:
             raise ConfigError(
                 "the history does not fit the model",
                 expected=f"1..{self.model.spec.context} frames, the context it was trained with",
                 found=str(self.history),
             )
-        if self.history > 1 and (self.execute or horizon) != 1:
+        if self.history > 1 and (execute or horizon) != 1:
             raise ConfigError(
                 "a history needs a decision at every model step",
                 expected="execute=1",
-                found=f"history={self.history}, execute={self.execute}",
+                found=f"history={self.history}, execute={execute}",
                 fix="execute=1, or history=1",
             )
+
+    @property
+    def _execute(self) -> int | None:
+        return getattr(self.planner, "execute", None) if self.execute is None else self.execute
 
     @property
     def requires(self) -> tuple[str, ...]:
@@ -98,9 +104,9 @@ class PlanningPolicy:
         history = self._remember(obs, carry["history"])
         state = self.model.encode(history["frames"], history["actions"], self._valid(history["count"]))
         plan = self.planner(self.model, state, self.objective.at(obs), noise, _recall(carry["plan"]))
-        execute = self.execute or plan.actions.shape[1]
+        execute = self._execute or plan.actions.shape[1]
         if execute > plan.actions.shape[1]:
-            raise _execute(execute, plan.actions.shape[1])
+            raise _too_many(execute, plan.actions.shape[1])
         chosen = plan.actions[:, :execute]
         actions = self._environment_units(chosen)
         plan.cost.sum().item()  # waits for the device, so that the clock tells the truth
@@ -197,7 +203,7 @@ def _stats(plan: Plan, seconds: float, before: Mapping[str, Tensor]) -> dict[str
     }
 
 
-def _execute(execute: int, horizon: int | None) -> ConfigError:
+def _too_many(execute: int, horizon: int | None) -> ConfigError:
     return ConfigError(
         "cannot execute more model steps than are planned",
         expected=f"execute in 1..{horizon}, the planner's horizon",

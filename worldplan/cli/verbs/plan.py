@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 from worldplan.cli import measure, pictures, resolve
 from worldplan.cli.job import Job
+
+TRUE = "@true-dynamics"
 
 
 def run(job: Job) -> tuple[dict[str, Any], int]:
@@ -21,10 +24,12 @@ def run(job: Job) -> tuple[dict[str, Any], int]:
     require_env(model, task)
     starts, facts = resolve.start_set(c["starts"], task.name, int(c["episodes"]))
     name = resolve.model_name(str(c["model"]))
-    label = f"{str(c['planner']['_target_']).rpartition('.')[2]}@{name}"
+    searches = resolve.planner(c["planner"])
+    label = f"{resolve.planner_name(searches)}@{name}"
     policy = resolve.planning_policy(
-        model, resolve.planner(c["planner"]), task, execute=c["execute"], kind=str(c["objective"]), name=label
-    )
+        model, searches, task, execute=c["execute"], history=int(c["history"]),
+        kind=str(c["objective"]), name=label,
+    )  # fmt: skip
     rows: list[measure.Measured] = []
     with measure.simulator(task, c, measure.image_size(model), len(starts)) as env:
         keep = min(int(c["videos"] or 0), len(starts))
@@ -48,16 +53,20 @@ def run(job: Job) -> tuple[dict[str, Any], int]:
                 )
             )
         if c["true_dynamics"]:
-            rows.append(true_dynamics(job, env, task, starts[: int(c["true_dynamics"])], facts, c))
+            rows.append(true_dynamics(job, env, task, starts[: int(c["true_dynamics"])], facts, c, searches))
     records = [record for each in (main, *rows) for record in each.records]
     room.write(job.path("records.jsonl"), records)
-    names = {str(c["no_planning"]): "no_planning", "CEM@true-dynamics": "true_dynamics"}
+    names = {str(c["no_planning"]): "no_planning"}
     found = result.build(
         task=task.name, policy=label, model=name, success=main.success, demanding=main.demanding,
-        baselines={names.get(row.policy, row.policy): row.success for row in rows},
+        baselines={
+            "true_dynamics" if row.policy.endswith(TRUE) else names.get(row.policy, row.policy): row.success
+            for row in rows
+        },
         seconds_per_decision=main.decisions, command=job.command,
         protocol=measure.protocol(
-            task, facts, planner=dict(c["planner"]), execute=c["execute"], objective=c["objective"]
+            task, facts, planner=dict(c["planner"]), execute=c["execute"], history=c["history"],
+            objective=c["objective"],
         ),
     )  # fmt: skip
     clips = pictures.plan_clips(main.episodes, model)
@@ -79,17 +88,19 @@ def require_env(model: Any, task: Any) -> None:
 
 
 def true_dynamics(
-    job: Job, env: Any, task: Any, starts: Any, facts: dict[str, Any], config: dict[str, Any]
+    job: Job, env: Any, task: Any, starts: Any, facts: dict[str, Any], config: dict[str, Any], like: Any
 ) -> measure.Measured:
-    """CEM with the simulator itself as the model: what a perfect model would reach."""
+    """CEM with the simulator itself as the model, re-planned as `like` is: what a perfect model reaches."""
     from worldplan.envs.simulator_model import SimulatorModel
     from worldplan.planners.cem import CEM
     from worldplan.planners.objectives import StateGoal
+    from worldplan.planners.shrinking import ShrinkingHorizon
     from worldplan.policies.planning import PlanningPolicy
 
     weights, angles = resolve.state_cost(task)
-    planner = CEM(num_samples=100, num_iterations=10, num_elites=10, init_std=0.25)
-    name = "CEM@true-dynamics"
+    searches = CEM(num_samples=100, num_iterations=10, num_elites=10, init_std=0.25)
+    planner = replace(like, planner=searches) if isinstance(like, ShrinkingHorizon) else searches
+    name = f"{resolve.planner_name(planner)}{TRUE}"
     model = SimulatorModel(task, workers=int(config["workers"]))
     try:
         policy = PlanningPolicy(
