@@ -16,7 +16,7 @@ from worldplan.cli.job import build, choices
 from worldplan.errors import ConfigError, UsageError, suggest
 from worldplan.types import Policy, Start
 
-PLAIN = ("nothing", "random", "replay", "scripted")
+PLAIN = ("nothing", "random", "replay", "scripted", "planned")
 SCRIPTED = {
     "pusht": "worldplan.policies.pusht_scripted:PushTScripted",
     "tworoom": "worldplan.policies.tworoom_scripted:TwoRoomScripted",
@@ -204,6 +204,8 @@ def _plain(text: str, task_: Any, starts: Sequence[Start]) -> Policy:
         if task_.name not in SCRIPTED:
             raise ConfigError(f"there is no scripted policy for {task_.name}", expected=", ".join(SCRIPTED))
         return from_attribute(SCRIPTED[task_.name])
+    if text == "planned":
+        return _planned(task_)
     if text.partition(":")[1] and not os.path.exists(text) and not text.startswith("hf://"):
         return from_attribute(text)
     module = checkpoint(text)
@@ -216,6 +218,18 @@ def _plain(text: str, task_: Any, starts: Sequence[Start]) -> Policy:
     module.name = _name(text)
     policy_: Policy = module
     return policy_
+
+
+def _planned(task_: Any) -> Policy:
+    """Short searches on the true dynamics, toward goals drawn along the way."""
+    from worldplan.planners.cem import CEM
+    from worldplan.planners.objectives import StateGoal
+    from worldplan.policies.segments import PlannedSegments
+
+    weights, turns = state_cost(task_)
+    goal = StateGoal(read=lambda latent: latent, weights=weights, angles=turns)
+    search = CEM(num_samples=48, num_iterations=4, num_elites=6, init_std=0.25)
+    return PlannedSegments(task_, search, goal)
 
 
 def reader(source: str | None, task_: Any) -> Any:
