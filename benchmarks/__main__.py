@@ -25,6 +25,7 @@ THREADED = ("training", "planning")  # the others measure one thread on purpose
 
 def run(name: str, out: Path, quick: bool, threads: int) -> int:
     """Runs one benchmark; threads are fixed before its process starts. Returns its exit status."""
+    (out / f"{name}.json").unlink(missing_ok=True)  # a failure must not leave an older result in the table
     command = [sys.executable, "-m", f"benchmarks.{name}", "--out", str(out / f"{name}.json")]
     command += ["--quick"] if quick else []
     command += ["--threads", str(threads)] if name in THREADED else []
