@@ -167,7 +167,7 @@ def measure(
     problems = options.problems
     used, repeats = affordable(timed, planner, problems, options.repeats, options.seconds)
     seconds, outside = decide(timed, used, problems, repeats)
-    empty, _ = decide(Nothing(model.spec, model.normalizer), used, problems, max(3, repeats))
+    empty, _ = decide(Nothing(model.spec, model.normalizer), used, problems, 1 + max(3, repeats))
     flops = operations(model, used, problems)
     cut = used.num_iterations < planner.num_iterations
     iterations = f"{used.num_iterations}{f' of {planner.num_iterations}' if cut else ''} iterations"
@@ -176,7 +176,7 @@ def measure(
         len(seconds),
         seconds_per_decision=record.quartiles(seconds),
         share_outside_the_model=record.quartiles(outside),
-        seconds_with_a_model_that_computes_nothing=record.quartiles(empty),
+        seconds_with_a_model_that_computes_nothing=record.quartiles(empty[1:]),
         bound_by_matrix_products_in_seconds=record.digits(flops / rate / 1e9),
         TFLOP_per_decision=record.digits(flops / 1e12),
         million_parameters=record.digits(sum(each.numel() for each in model.parameters()) / 1e6, 3),
