@@ -2,7 +2,7 @@
 # make test    lint, types and tests
 # make sims    MuJoCo and the system libraries it draws with; then: make test-sims
 #              (make sims SIMS=robosuite: also robosuite and robomimic)
-# make bench   measure speed; writes benchmarks/results
+# make bench   measure speed; writes benchmarks/results (make bench BENCH='--quick --only windows')
 # make docs    build the guide into site/
 #
 # For a new .venv:
@@ -52,9 +52,7 @@ test-sims: setup
 	$(PYTEST) -m "(sims or render or browser) and not slow and not peer and not gpu" -n 2 --timeout 120
 
 bench: setup
-	@mkdir -p benchmarks/results
-	@for each in benchmarks/[a-z]*.py; do name=$$(basename "$$each" .py); \
-		echo "## $$name"; $(BIN)/python "$$each" --out "benchmarks/results/$$name.json" || exit 1; done
+	$(BIN)/python -m benchmarks $(BENCH)
 
 docs: setup
 	$(BIN)/mkdocs build --strict

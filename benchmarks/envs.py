@@ -4,24 +4,20 @@ Policies are left out: random actions, chunks of five as a model step has them, 
 done. Beside them stand the steps per second of predicting with the simulator, as planning on the true
 dynamics does.
 
-    python benchmarks/envs.py [--envs pusht tworoom reacher] [--seconds 1.0] [--out FILE.json]
+    python -m benchmarks.envs [--quick] [--envs pusht tworoom reacher] [--repeats 7] [--out FILE.json]
 """
 
 from __future__ import annotations
 
-import argparse
-import json
-import os
-import platform
 import time
-from collections.abc import Callable
-from pathlib import Path
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 import torch
 
-from worldplan.envs.registry import names
+from benchmarks import record
+from worldplan.envs.registry import names, task
 from worldplan.envs.simulator_model import SimulatorModel
 from worldplan.envs.vector import SimVectorEnv
 from worldplan.errors import WorldplanError
@@ -30,16 +26,19 @@ from worldplan.seeding import Noise
 ROWS, CHUNK = 8, 5
 
 
-def rate(run: Callable[[], int], seconds: float) -> float:
-    """Steps per second of `run`, which returns how many it made; once to warm up."""
+def rates(run: Callable[[], int], seconds: float, repeats: int) -> list[float]:
+    """Steps per second of `run`, which returns how many it made, in each repeat; once to warm up."""
     run()
-    count, began = 0, time.perf_counter()
-    while (spent := time.perf_counter() - began) < seconds:
-        count += run()
-    return count / spent
+    found = []
+    for _ in range(repeats):
+        count, began = 0, time.perf_counter()
+        while not count or time.perf_counter() - began < seconds:
+            count += run()
+        found.append(count / (time.perf_counter() - began))
+    return found
 
 
-def stepping(name: str, workers: int, pixels: bool, seconds: float) -> float:
+def stepping(name: str, workers: int, pixels: bool, seconds: float, repeats: int) -> list[float]:
     """Steps per second of a vector environment under random actions."""
     env, rng = SimVectorEnv(name, ROWS, workers=workers, pixels=pixels), np.random.default_rng(0)
     try:
@@ -52,12 +51,12 @@ def stepping(name: str, workers: int, pixels: bool, seconds: float) -> float:
                 env.reset(seed=1, options={"mask": terminated[:, -1]})
             return int((~terminated).sum())
 
-        return rate(run, seconds)
+        return rates(run, seconds, repeats)
     finally:
         env.close()
 
 
-def predicting(name: str, workers: int, seconds: float) -> float:
+def predicting(name: str, workers: int, seconds: float, repeats: int) -> list[float]:
     """Simulated steps per second of 300 candidates of 25 steps each, or of 32 where it is slow."""
     model = SimulatorModel(name, workers=workers)
     try:
@@ -71,48 +70,56 @@ def predicting(name: str, workers: int, seconds: float) -> float:
             model.predict({"state": state}, actions, noise, torch.tensor([5]))
             return rows * 25
 
-        return rate(run, seconds)
+        return rates(run, seconds, repeats)
     finally:
         model.close()
 
 
-def measure(name: str, seconds: float) -> list[dict[str, Any]]:
-    """All figures of one environment; a line with the reason where frames cannot be drawn."""
+def measure(name: str, workers: Sequence[int], seconds: float, repeats: int) -> list[dict[str, Any]]:
+    """All figures of one environment; a line with the reason where it cannot run or draw."""
+    kinds: dict[str, Callable[[int], list[float]]] = {
+        "states": lambda count: stepping(name, count, False, seconds, repeats),
+        "frames": lambda count: stepping(name, count, True, seconds, repeats),
+        "predicting with the simulator": lambda count: predicting(name, count, seconds, repeats),
+    }
     lines: list[dict[str, Any]] = []
-    for pixels in (False, True):
-        for workers in (0, 1, 2):
-            line = {"env": name, "what": "frames" if pixels else "states", "workers": workers}
+    for kind, run in kinds.items():
+        for count in workers:
+            if count and kind == "predicting with the simulator" and task(name).advance:
+                continue  # all rows at once in this process: workers have no part in it
+            where = "this process" if not count else f"{count} worker{'s' if count > 1 else ''}"
+            label = f"{name}, {kind}, {where}"
             try:
-                line["steps_per_second"] = round(stepping(name, workers, pixels, seconds), 1)
+                values = run(count)
             except WorldplanError as error:
-                line["error"] = str(error).splitlines()[0]
-            lines.append(line)
-    for workers in (0, 2):
-        line = {"env": name, "what": "true dynamics", "workers": workers}
-        lines.append({**line, "steps_per_second": round(predicting(name, workers, seconds), 1)})
+                lines.append({"case": label, "error": str(error).splitlines()[0]})
+            else:
+                steps = record.quartiles(values)
+                lines.append(record.case(label, repeats, environment_steps_per_second=steps))
     return lines
 
 
-def main() -> None:
+def main(argv: Sequence[str] | None = None) -> None:
     """Measures, prints JSON, and writes it where asked."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = record.parser(__doc__)
     parser.add_argument("--envs", nargs="+", default=list(names()))
-    parser.add_argument("--seconds", type=float, default=1.0, help="per figure")
-    parser.add_argument("--out", type=Path)
-    arguments = parser.parse_args()
+    parser.add_argument("--workers", nargs="+", type=int, default=[0, 1, 2], help="0: this process")
+    parser.add_argument("--seconds", type=float, default=0.4, help="per repeat")
+    parser.add_argument("--repeats", type=int, default=7)
+    arguments = parser.parse_args(argv)
+    if arguments.quick:
+        arguments.seconds, arguments.repeats, arguments.workers = 0.02, 3, arguments.workers[:2]
     torch.set_num_threads(1)
-    result = {
-        "benchmark": "envs",
-        "machine": f"{platform.machine()}, {os.cpu_count()} cores",
+    setting = {
         "rows": ROWS,
+        "environment_steps_per_call": CHUNK,
         "image_size": 64,
-        "figures": [line for name in arguments.envs for line in measure(name, arguments.seconds)],
+        "seconds_per_repeat": arguments.seconds,
     }
-    text = json.dumps(result, indent=2)
-    print(text)
-    if arguments.out:
-        arguments.out.parent.mkdir(parents=True, exist_ok=True)
-        arguments.out.write_text(text + "\n", encoding="utf-8")
+    sizes = arguments.workers, arguments.seconds, arguments.repeats
+    record.finish(
+        "envs", arguments, setting, [line for name in arguments.envs for line in measure(name, *sizes)]
+    )
 
 
 if __name__ == "__main__":

@@ -5,21 +5,18 @@ policy waits for. Beside it stand the share of that time spent outside the model
 a model that computes nothing, and the least time the model's matrix products could take at the rate
 this machine multiplies, measured in the same run.
 
-    python benchmarks/planning.py [--quick] [--models small paper] [--threads 1] [--out FILE.json]
+Where one decision of all iterations would not fit into `--seconds`, the search is measured with as many
+iterations as do, and its line says how many: nothing is extrapolated.
+
+    python -m benchmarks.planning [--quick] [--models small paper] [--threads 1] [--out FILE.json]
 """
 
 from __future__ import annotations
 
-import argparse
-import json
-import os
-import platform
-import statistics
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
-from pathlib import Path
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -27,6 +24,7 @@ import torch
 from torch import Tensor
 from torch.utils.flop_counter import FlopCounterMode
 
+from benchmarks import machine, record
 from worldplan import tree
 from worldplan.models.lewm import LeWM, LeWMConfig
 from worldplan.planners.cem import CEM
@@ -43,12 +41,11 @@ ACTION = ActionSpec(2, (-1.0, -1.0), (1.0, 1.0))
 
 @dataclass
 class Timed:
-    """A model that knows how long it took and, where asked, how many operations."""
+    """A model that knows how long it took."""
 
     model: LeWM
     precision: torch.dtype = torch.float32
     seconds: float = 0.0
-    flops: FlopCounterMode | None = field(default=None, repr=False)
 
     @property
     def spec(self) -> ModelSpec:
@@ -115,17 +112,36 @@ def observe(spec: ModelSpec, problems: int) -> Obs:
     return {**seen, **{f"goal/{key}": frames.flip(-1) for key, frames in seen.items()}}
 
 
-def decide(model: WorldModel, planner: CEM, problems: int, repeats: int) -> list[float]:
-    """Seconds of some decisions, after one to warm up."""
+def decide(model: WorldModel, planner: CEM, problems: int, repeats: int) -> tuple[list[float], list[float]]:
+    """Seconds of some decisions, and the share of each that was spent outside the model."""
     policy = PlanningPolicy(model, planner, LatentGoal(model.embed))  # type: ignore[attr-defined]
-    obs, seconds = observe(model.spec, problems), []
-    for step in range(repeats + 1):
-        if step == 1 and isinstance(model, Timed):
+    obs = observe(model.spec, problems)
+    seconds, outside = [], []
+    for step in range(repeats):
+        if isinstance(model, Timed):
             model.seconds = 0.0
         begun = time.perf_counter()
         policy.act(obs, policy.initial(problems), Noise.of(step, problems))
         seconds.append(time.perf_counter() - begun)
-    return seconds[1:]
+        outside.append(1 - model.seconds / seconds[-1] if isinstance(model, Timed) else 1.0)
+    return seconds, outside
+
+
+def affordable(model: WorldModel, planner: CEM, problems: int, repeats: int, limit: float) -> tuple[CEM, int]:
+    """The search and the number of decisions that fit into the seconds; all iterations come first.
+
+    Judged by two short searches, which also warm up.
+    """
+    taken = []
+    for iterations in (1, 2):
+        short = replace(planner, num_iterations=iterations)
+        taken.append(min(decide(model, short, problems, 2)[0]))
+    each = max(taken[1] - taken[0], taken[1] / 3)
+    whole = taken[0] + each * (planner.num_iterations - 1)
+    if whole <= limit:
+        return planner, max(1, min(repeats, int(limit / whole)))
+    fitting = max(1, min(planner.num_iterations, int(limit / each)))
+    return replace(planner, num_iterations=fitting), 1
 
 
 def operations(model: LeWM, planner: CEM, problems: int) -> float:
@@ -135,102 +151,71 @@ def operations(model: LeWM, planner: CEM, problems: int) -> float:
     """
     counts = []
     for iterations in (1, 2):
-        short = CEM(planner.horizon, planner.num_samples, iterations, planner.num_elites)
+        short = replace(planner, num_iterations=iterations)
         policy = PlanningPolicy(model, short, LatentGoal(model.embed))
         with FlopCounterMode(display=False) as counter:
             policy.act(observe(model.spec, problems), policy.initial(problems), Noise.of(0, problems))
         counts.append(counter.get_total_flops())
-    return counts[0] + (counts[1] - counts[0]) * (planner.num_iterations - 1)
-
-
-def multiply_rates() -> dict[str, float]:
-    """GFLOP/s of a matrix product of typical shape, best of what fits into a second, at most 80."""
-    rates = {}
-    for name, dtype in (("fp32", torch.float32), ("bf16", torch.bfloat16)):
-        left, right = torch.ones(900, 192, dtype=dtype), torch.ones(192, 1024, dtype=dtype)
-        seconds: list[float] = []
-        while len(seconds) < 80 and sum(seconds) < 1:
-            begun = time.perf_counter()
-            left @ right
-            seconds.append(time.perf_counter() - begun)
-        rates[name] = round(2 * 900 * 192 * 1024 / min(seconds) / 1e9, 1)
-    return rates
+    return float(counts[0] + (counts[1] - counts[0]) * (planner.num_iterations - 1))
 
 
 def measure(
-    model: LeWM, planner: CEM, precision: str, rate: float, problems: int, repeats: int
+    name: str, model: LeWM, planner: CEM, precision: str, rate: float, options: Any
 ) -> dict[str, Any]:
     """One model in one precision."""
     timed = Timed(model, torch.bfloat16 if precision == "bf16" else torch.float32)
-    seconds = decide(timed, planner, problems, repeats)
-    empty = decide(Nothing(model.spec, model.normalizer), planner, problems, max(3, repeats))
-    flops = operations(model, planner, problems)
-    median = statistics.median(seconds)
-    return {
-        "precision": precision,
-        "problems": problems,
-        "parameters": sum(parameter.numel() for parameter in model.parameters()),
-        "decisions": len(seconds),
-        "seconds_per_decision": round(median, 4),
-        "low_high": [round(min(seconds), 4), round(max(seconds), 4)],
-        "seconds_per_problem": round(median / problems, 4),
-        "share_outside_model": round(1 - timed.seconds / sum(seconds), 4),
-        "seconds_without_model": round(statistics.median(empty), 4),
-        "tflop_per_decision": round(flops / 1e12, 4),
-        "tflops_reached": round(flops / median / 1e12, 4),
-        "seconds_bound_by_matrix_products": round(flops / rate / 1e9, 4),
-    }
+    problems = options.problems
+    used, repeats = affordable(timed, planner, problems, options.repeats, options.seconds)
+    seconds, outside = decide(timed, used, problems, repeats)
+    empty, _ = decide(Nothing(model.spec, model.normalizer), used, problems, 1 + max(3, repeats))
+    flops = operations(model, used, problems)
+    cut = used.num_iterations < planner.num_iterations
+    iterations = f"{used.num_iterations}{f' of {planner.num_iterations}' if cut else ''} iterations"
+    return record.case(
+        f"{name}, {precision}, {iterations}",
+        len(seconds),
+        seconds_per_decision=record.quartiles(seconds),
+        share_outside_the_model=record.quartiles(outside),
+        seconds_with_a_model_that_computes_nothing=record.quartiles(empty[1:]),
+        bound_by_matrix_products_in_seconds=record.digits(flops / rate / 1e9),
+        TFLOP_per_decision=record.digits(flops / 1e12),
+        million_parameters=record.digits(sum(each.numel() for each in model.parameters()) / 1e6, 3),
+    )
 
 
-def main() -> None:
+def main(argv: Sequence[str] | None = None) -> None:
     """Measures, prints, and saves where asked."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = record.parser(__doc__)
     parser.add_argument("--models", nargs="+", choices=list(MODELS), default=list(MODELS))
     parser.add_argument("--precisions", nargs="+", choices=["fp32", "bf16"], help="default: what pays here")
     parser.add_argument("--problems", type=int, default=1, help="problems planned for at once")
     parser.add_argument("--threads", type=int, default=1)
-    parser.add_argument("--repeats", type=int, default=5, help="decisions per model and precision")
+    parser.add_argument("--repeats", type=int, default=7, help="most decisions per model and precision")
+    parser.add_argument("--seconds", type=float, default=600.0, help="per model and precision")
     parser.add_argument("--rows", type=int, default=Scoring().rows_per_call, help="rows per model call")
-    parser.add_argument("--quick", action="store_true", help="one decision of two iterations: a smoke test")
-    parser.add_argument("--out", type=Path, help="JSON file to write")
-    arguments = parser.parse_args()
-    torch.set_num_threads(arguments.threads)
-    rates = multiply_rates()
-    # without bf16 units a CPU emulates it, many times slower than fp32
-    pays = ["fp32", "bf16"] if rates["bf16"] > rates["fp32"] else ["fp32"]
-    planner = CEM(num_iterations=2 if arguments.quick else 30, scoring=Scoring(arguments.rows))
-    repeats = 1 if arguments.quick else arguments.repeats
-    result = {
-        "benchmark": "planning",
-        "setting": {
-            "planner": "CEM",
-            "samples": planner.num_samples,
-            "iterations": planner.num_iterations,
-            "model_steps": planner.horizon,
-            "environment_steps_per_model_step": MODELS["small"].frame_skip,
-            "rows_per_call": arguments.rows,
-            "threads": arguments.threads,
-        },
-        "models": {
-            name: [
-                measure(build(MODELS[name]), planner, one, rates[one], arguments.problems, repeats)
-                for one in arguments.precisions or pays
-            ]
-            for name in arguments.models
-        },
-        "matrix_product_gflops": rates,
-        "machine": {
-            "cpus": os.cpu_count(),
-            "load_average": round(os.getloadavg()[0], 1),
-            "python": platform.python_version(),
-            "torch": torch.__version__,
-        },
+    options = parser.parse_args(argv)
+    torch.set_num_threads(options.threads)
+    planner = CEM(scoring=Scoring(options.rows))
+    if options.quick:
+        planner = replace(planner, num_samples=32, num_iterations=2)
+        options.repeats, options.models = 2, options.models[:1]
+    rates = machine.multiply_rates()
+    cases = [
+        measure(name, build(MODELS[name]), planner, precision, rates[precision], options)
+        for name in options.models
+        for precision in options.precisions or machine.precisions_that_pay(rates)
+    ]
+    setting = {
+        "planner": "CEM",
+        "samples": planner.num_samples,
+        "iterations": planner.num_iterations,
+        "model_steps": planner.horizon,
+        "environment_steps_per_model_step": MODELS["small"].frame_skip,
+        "problems_at_once": options.problems,
+        "rows_per_call": options.rows,
+        "matrix_product_GFLOP/s": rates,
     }
-    text = json.dumps(result, indent=2)
-    print(text)
-    if arguments.out:
-        arguments.out.parent.mkdir(parents=True, exist_ok=True)
-        arguments.out.write_text(text + "\n")
+    record.finish("planning", options, setting, cases)
 
 
 if __name__ == "__main__":

@@ -2,26 +2,21 @@
 
 A step is the whole of it: a batch already in memory, loss, gradient, clipping, AdamW. Beside it
 stands what the machine multiplies at best, so that figures from different machines can be compared.
+Each model stops after `--steps` steps, or at the first step that ends after `--seconds`.
 
-    python benchmarks/training.py [--models small paper] [--threads 1] [--out FILE.json]
+    python -m benchmarks.training [--quick] [--models small paper] [--threads 1] [--out FILE.json]
 """
 
 from __future__ import annotations
 
-import argparse
-import json
-import os
-import platform
-import statistics
-import time
-from collections.abc import Mapping
-from dataclasses import dataclass
-from pathlib import Path
-from typing import Any, Literal
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 import torch
 
+from benchmarks import machine, record
 from worldplan.models.lewm import LeWM, LeWMConfig
 from worldplan.training.fit import fit
 from worldplan.types import ActionSpec, Batch
@@ -71,77 +66,49 @@ def make_batch(case: Case) -> Batch:
     return Batch(obs, torch.from_numpy(actions), mask)
 
 
-def measure(case: Case, precision: Literal["fp32", "bf16"], max_seconds: float) -> dict[str, Any]:
-    """Median over the steps that fit into the time, after one to warm up."""
+def measure(name: str, case: Case, precision: Any, steps: int, max_seconds: float) -> dict[str, Any]:
+    """Seconds of the steps that fit into the time, at least one, after one to warm up."""
     model, batch = build(case.config), make_batch(case)
-    records = fit(
-        model, lambda step: batch, steps=10**6, precision=precision, log_every=1, max_seconds=max_seconds
+    seconds: list[float] = []
+    records = fit(model, lambda step: batch, steps=steps + 1, precision=precision, log_every=1)
+    for each in records:
+        seconds.append(each.seconds)
+        if len(seconds) > 1 and sum(seconds[1:]) >= max_seconds:
+            break
+    records.close()
+    seconds = seconds[1:]
+    images, side = case.windows * case.frames, case.config.image_size
+    return record.case(
+        f"{name}, {precision}, {case.windows} windows of {case.frames} frames of {side} px",
+        len(seconds),
+        seconds_per_step=record.quartiles(seconds),
+        images_per_second=record.quartiles([images / each for each in seconds]),
+        million_parameters=record.digits(sum(each.numel() for each in model.parameters()) / 1e6, 3),
     )
-    seconds = [record.seconds for record in records]
-    seconds = seconds[1:] or seconds
-    median = statistics.median(seconds)
-    return {
-        "precision": precision,
-        "parameters": sum(parameter.numel() for parameter in model.parameters()),
-        "image_size": case.config.image_size,
-        "windows": case.windows,
-        "frames": case.frames,
-        "steps": len(seconds),
-        "seconds_per_step": round(median, 4),
-        "low_high": [round(min(seconds), 4), round(max(seconds), 4)],
-        "images_per_second": round(case.windows * case.frames / median, 1),
-    }
 
 
-def multiply_rates() -> Mapping[str, float]:
-    """GFLOP/s of a matrix product of typical shape, best of eight."""
-    rates = {}
-    for name, dtype in (("fp32", torch.float32), ("bf16", torch.bfloat16)):
-        left, right = torch.ones(900, 192, dtype=dtype), torch.ones(192, 1024, dtype=dtype)
-        best = float("inf")
-        for _ in range(8):
-            begun = time.perf_counter()
-            for _ in range(10):
-                left @ right
-            best = min(best, (time.perf_counter() - begun) / 10)
-        rates[name] = round(2 * 900 * 192 * 1024 / best / 1e9, 1)
-    return rates
-
-
-def main() -> None:
+def main(argv: Sequence[str] | None = None) -> None:
     """Measures, prints, and saves where asked."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = record.parser(__doc__)
     parser.add_argument("--models", nargs="+", choices=list(CASES), default=list(CASES))
     parser.add_argument("--precisions", nargs="+", choices=["fp32", "bf16"], help="default: what pays here")
     parser.add_argument("--threads", type=int, default=1)
-    parser.add_argument("--seconds", type=float, default=10.0, help="per model and precision")
-    parser.add_argument("--out", type=Path, help="JSON file to write")
-    arguments = parser.parse_args()
+    parser.add_argument("--steps", type=int, default=20, help="most steps per model and precision")
+    parser.add_argument("--seconds", type=float, default=60.0, help="per model and precision")
+    arguments = parser.parse_args(argv)
     torch.set_num_threads(arguments.threads)
-    rates = multiply_rates()
-    # without bf16 units a CPU emulates it, many times slower than fp32
-    pays = ["fp32", "bf16"] if rates["bf16"] > rates["fp32"] else ["fp32"]
-    precisions = arguments.precisions or pays
-    result = {
-        "benchmark": "training",
-        "setting": {"threads": arguments.threads, "optimizer": "AdamW, gradient clipped to 1"},
-        "models": {
-            name: [measure(CASES[name], one, arguments.seconds) for one in precisions]
-            for name in arguments.models
-        },
-        "matrix_product_gflops": rates,
-        "machine": {
-            "cpus": os.cpu_count(),
-            "load_average": round(os.getloadavg()[0], 1),
-            "python": platform.python_version(),
-            "torch": torch.__version__,
-        },
-    }
-    text = json.dumps(result, indent=2)
-    print(text)
-    if arguments.out:
-        arguments.out.parent.mkdir(parents=True, exist_ok=True)
-        arguments.out.write_text(text + "\n")
+    cases = {name: CASES[name] for name in arguments.models}
+    if arguments.quick:
+        cases = {name: replace(case, windows=2) for name, case in cases.items() if name == "small"}
+        arguments.steps = 3
+    rates = machine.multiply_rates()
+    measured = [
+        measure(name, case, precision, arguments.steps, arguments.seconds)
+        for name, case in cases.items()
+        for precision in arguments.precisions or machine.precisions_that_pay(rates)
+    ]
+    setting = {"optimizer": "AdamW, gradient clipped to 1", "matrix_product_GFLOP/s": rates}
+    record.finish("training", arguments, setting, measured)
 
 
 if __name__ == "__main__":

@@ -4,19 +4,15 @@ Random batches of windows of 64 x 64 frames, the same windows for every reader, 
 The frames are a moving T-like shape on a plain ground, which compresses about as rendered
 Push-T does.
 
-    python benchmarks/windows.py [--out benchmarks/results/windows.json]
+    python -m benchmarks.windows [--quick] [--out benchmarks/results/windows.json]
 """
 
 from __future__ import annotations
 
-import argparse
-import json
-import os
-import platform
 import statistics
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +20,7 @@ import h5py
 import numpy as np
 import torch
 
+from benchmarks import record
 from worldplan.data.native import Dataset, write
 from worldplan.data.windows import Windows
 from worldplan.types import Array, Episode
@@ -95,8 +92,8 @@ def first_rows(windows: Windows, indices: Array) -> Array:
     return rows
 
 
-def measure(dataset: Dataset, batch_size: int, rounds: int) -> dict[str, Any]:
-    """Windows per second of each reader, medians over interleaved rounds, and the ratios."""
+def measure(dataset: Dataset, batch_size: int, rounds: int) -> tuple[list[dict[str, Any]], float]:
+    """Windows per second of each reader over interleaved rounds; seconds to decode the cache once."""
     options: dict[str, Any] = {"steps": STEPS, "frame_skip": FRAME_SKIP, "keys": ("pixels",)}
     started = time.perf_counter()
     cached, uncached = Windows(dataset, cache=True, **options), Windows(dataset, **options)
@@ -105,85 +102,80 @@ def measure(dataset: Dataset, batch_size: int, rounds: int) -> dict[str, Any]:
     sampler = cached.sampler(batch_size, seed=0)
     with h5py.File(dataset.path, "r") as file:
         readers: dict[str, Reader] = {
-            "cached": cached.batch,
-            "uncached": uncached.batch,
-            "plain_h5py_rows": plain_rows(file, cached),
-            "plain_h5py_spans": plain_spans(file, cached),
+            "Windows, cached": cached.batch,
+            "Windows, from the file": uncached.batch,
+            "plain h5py, row by row": plain_rows(file, cached),
+            "plain h5py, whole spans": plain_spans(file, cached),
         }
         first = cached.batch(sampler.indices(0))
         assert torch.equal(first.obs["pixels"], uncached.batch(sampler.indices(0)).obs["pixels"])
         rates: dict[str, list[float]] = {name: [] for name in readers}
         for number in range(rounds + 1):  # round 0 warms up
             for name, read in readers.items():
-                repeats = 10 if name == "cached" else 1
+                repeats = 10 if name == "Windows, cached" else 1
                 begun = time.perf_counter()
                 for repeat in range(repeats):
                     read(sampler.indices(number * 10 + repeat))
                 rates[name].append(batch_size * repeats / (time.perf_counter() - begun))
-    medians = {name: statistics.median(values[1:]) for name, values in rates.items()}
-    return {
-        "windows_per_second": {name: round(value) for name, value in medians.items()},
-        "low_high": {name: [round(min(v[1:])), round(max(v[1:]))] for name, v in rates.items()},
-        "ratio_to_plain_rows": {
-            name: round(medians[name] / medians["plain_h5py_rows"], 2) for name in ("cached", "uncached")
-        },
-        "copy_gigabytes_per_second": round(copy_rate() / 1e9, 2),
-        "cached_gigabytes_per_second": round(medians["cached"] * STEPS * 64 * 64 * 3 / 1e9, 2),
-        "decode_once_seconds": round(decode_seconds, 2),
-    }
+    plain = statistics.median(rates["plain h5py, row by row"][1:])
+    gigabytes = STEPS * 64 * 64 * 3 / 1e9
+    cases = [
+        record.case(
+            name,
+            rounds,
+            windows_per_second=record.quartiles(values[1:]),
+            times_plain_row_by_row=record.digits(statistics.median(values[1:]) / plain, 3),
+            gigabytes_per_second=record.quartiles([value * gigabytes for value in values[1:]]),
+        )
+        for name, values in rates.items()
+    ]
+    return cases, decode_seconds
 
 
-def copy_rate() -> float:
-    """Bytes per second of copying frames at random within memory: the bound for any reader."""
+def copy_rates(repeats: int) -> list[float]:
+    """Gigabytes per second of copying frames at random within memory: the bound for any reader."""
     source = np.ones((20_000, 64 * 64 * 3), np.uint8)
     rows = np.random.default_rng(0).permutation(len(source))[:2048]
-    seconds = []
-    for _ in range(9):
+    rates = []
+    for _ in range(repeats + 1):
         begun = time.perf_counter()
         np.take(source, rows, axis=0)
-        seconds.append(time.perf_counter() - begun)
-    return len(rows) * source.shape[1] / statistics.median(seconds)
+        rates.append(len(rows) * source.shape[1] / 1e9 / (time.perf_counter() - begun))
+    return rates[1:]
 
 
-def main() -> None:
+def main(argv: Sequence[str] | None = None) -> None:
     """Writes synthetic data, measures, prints and saves."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--out", type=Path, help="JSON file to write")
+    parser = record.parser(__doc__)
     parser.add_argument("--episodes", type=int, default=120)
     parser.add_argument("--batch-size", type=int, default=128)
     parser.add_argument("--rounds", type=int, default=15)
-    arguments = parser.parse_args()
+    arguments = parser.parse_args(argv)
+    if arguments.quick:
+        arguments.episodes, arguments.batch_size, arguments.rounds = 4, 16, 3
     torch.set_num_threads(1)
     with tempfile.TemporaryDirectory() as folder:
         started = time.perf_counter()
         dataset = write(Path(folder) / "data.h5", episodes(arguments.episodes, 101))
         write_seconds = time.perf_counter() - started
-        result = {
-            "benchmark": "windows",
-            "setting": {
-                "frames": dataset.num_rows,
-                "image": [64, 64, 3],
-                "steps": STEPS,
-                "frame_skip": FRAME_SKIP,
-                "batch_size": arguments.batch_size,
-                "rounds": arguments.rounds,
-                "threads": 1,
-            },
-            **measure(dataset, arguments.batch_size, arguments.rounds),
+        cases, decode_seconds = measure(dataset, arguments.batch_size, arguments.rounds)
+        copied = record.quartiles(copy_rates(arguments.rounds))
+        cases.append(
+            record.case("frames copied within memory", arguments.rounds, gigabytes_per_second=copied)
+        )
+        setting = {
+            "frames": dataset.num_rows,
+            "image": [64, 64, 3],
+            "steps": STEPS,
+            "frame_skip": FRAME_SKIP,
+            "batch_size": arguments.batch_size,
             "file_megabytes": round(dataset.path.stat().st_size / 1e6, 1),
-            "make_and_write_seconds": round(write_seconds, 1),
-            "machine": {
-                "cpus": os.cpu_count(),
-                "python": platform.python_version(),
-                "h5py": h5py.__version__,
-            },
+            "seconds_to_make_and_write": round(write_seconds, 1),
+            "seconds_to_decode_the_cache_once": round(decode_seconds, 2),
+            "h5py": h5py.__version__,
         }
         dataset.close()
-    text = json.dumps(result, indent=2)
-    print(text)
-    if arguments.out:
-        arguments.out.parent.mkdir(parents=True, exist_ok=True)
-        arguments.out.write_text(text + "\n")
+    record.finish("windows", arguments, setting, cases)
 
 
 if __name__ == "__main__":

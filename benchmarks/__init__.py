@@ -1,0 +1,1 @@
+"""Speed of the library, measured: ``python -m benchmarks`` runs everything and writes the table."""
