@@ -1,3 +1,6 @@
+import pickle
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -62,3 +65,11 @@ def test_fast_dynamics_equal_the_environment():
             expected = known.advance(env.state()[None], action[None])[0]
             env.step(action)
             np.testing.assert_array_equal(env.state(), expected)
+
+
+@pytest.mark.parametrize("name", ["pusht", "gym:CartPole-v1"])
+def test_a_changed_task_stays_changed_in_worker_processes(name):
+    changed = replace(task(name), budget=7)
+    back = pickle.loads(pickle.dumps(changed))
+    assert (back.name, back.budget, back.action) == (name, 7, changed.action)
+    assert pickle.loads(pickle.dumps(task("pusht"))) is task("pusht")

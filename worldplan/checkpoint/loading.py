@@ -20,9 +20,7 @@ if TYPE_CHECKING:
 Module = TypeVar("Module", bound="nn.Module")
 
 
-def load(
-    source: str | os.PathLike[str], *, device: torch.device | str = "cpu", **hub: Unpack[Hub]
-) -> nn.Module:
+def load(source: str | os.PathLike[str], *, device: torch.device | str = "cpu", **hub: Unpack[Hub]) -> Any:
     """Builds the module a checkpoint describes and fills in its weights.
 
     Args:

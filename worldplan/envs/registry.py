@@ -22,7 +22,7 @@ GYM = "gym:"
 
 @dataclass(frozen=True)
 class Task:
-    """A simulator and the protocol it is used with; pickled by its name.
+    """A simulator and the protocol it is used with.
 
     Attributes:
         name: e.g. ``"pusht"``, or ``"gym:CartPole-v1"``.
@@ -71,8 +71,8 @@ class Task:
         return self.factory(image_size=image_size, pixels=pixels, render_mode=render_mode)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """Pickles known tasks by name, others field by field."""
-        if self.name in _TASKS or self.name.startswith(GYM):
+        """Pickles known tasks by name, others, changed copies of them among these, field by field."""
+        if _TASKS.get(self.name) is self:
             return task, (self.name,)
         return Task, tuple(getattr(self, name) for name in self.__dataclass_fields__)
 
