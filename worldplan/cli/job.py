@@ -6,10 +6,12 @@ import itertools
 import json
 import os
 import shlex
+import shutil
 import sys
+import tempfile
 import time
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import ModuleType
@@ -19,6 +21,9 @@ from worldplan.cli.arguments import REFERENCES, Arguments
 from worldplan.errors import ConfigError, UsageError, suggest
 
 _CHOICES = ("model", "planner")  # keys that may also name a packaged configuration
+CONFIG, RESULT = "config.json", "result.json"
+# what verbs that evaluate write besides; verbs that write other things name them in a LEFTOVERS of their own
+LEFTOVERS = ("records.jsonl", "report.html", "validity.json", "clips")
 
 
 @dataclass(frozen=True)
@@ -112,17 +117,16 @@ def _once(verb: str, module: ModuleType, arguments: Arguments, sweeping: bool) -
     if arguments.dry_run:
         print(f"{command}\nwould run with:\n{json.dumps(config, indent=2)}")
         return 0
-    out = None
     if "out" in config and not getattr(module, "OUT_IS_FILE", False):
-        out = prepare(config, verb)
-    quiet = arguments.quiet
-    job = Job(verb, config, arguments, out, command, quiet)
-    if out is not None:
-        write_json(out / "config.json", {"verb": verb, "command": command, "config": config})
-    result, code = module.run(job)
-    if out is not None and result is not None:
-        write_json(out / "result.json", result)
-        job.say(f"written to {out}")
+        with prepare(config, verb, getattr(module, "LEFTOVERS", LEFTOVERS)) as out:
+            write_json(out / CONFIG, {"verb": verb, "command": command, "config": config})
+            job = Job(verb, config, arguments, out, command, arguments.quiet)
+            result, code = module.run(job)
+            if result is not None:
+                write_json(out / RESULT, result)
+            job.say(f"written to {out}")
+    else:
+        result, code = module.run(Job(verb, config, arguments, None, command, arguments.quiet))
     if arguments.json:
         print(json.dumps(result, allow_nan=False))
     return int(code)
@@ -206,31 +210,88 @@ def build(config: Mapping[str, Any]) -> Any:
         raise ConfigError(f"{target} cannot be built", found=str(cause)) from error
 
 
-def prepare(config: Mapping[str, Any], verb: str) -> Path:
-    """Makes the output folder; one that holds something is refused unless told otherwise."""
-    if config["out"]:
-        out = Path(os.path.abspath(str(config["out"])))
-    else:
-        stamp = time.strftime("%Y%m%d-%H%M%S")
-        names = (f"{verb}-{stamp}{f'-{number}' if number else ''}" for number in itertools.count())
-        out = next(path for path in (Path("runs").absolute() / name for name in names) if not path.exists())
-    allowed = bool(config.get("overwrite")) or bool(config.get("resume"))
-    if out.exists() and not out.is_dir():
-        raise UsageError(f"out={out} is a file", expected="a folder")
-    if out.is_dir() and any(out.iterdir()) and not allowed:
+@contextmanager
+def prepare(config: Mapping[str, Any], verb: str, leftovers: Sequence[str] = ()) -> Iterator[Path]:
+    """Makes the output folder, and unmakes it where the run fails before it wrote anything.
+
+    A folder that holds something is refused unless told otherwise. With ``overwrite=true`` the files
+    and folders that the verb itself writes are cleared, and nothing else. They are put aside until the
+    new run has written something, so a mistyped name costs no earlier result.
+
+    Args:
+        config: ``out``, and ``overwrite`` or ``resume`` where the verb has them.
+        verb: names a folder below ``runs`` where `config` names none.
+        leftovers: what the verb writes, besides its configuration and its result.
+    """
+    out = _folder(config, verb)
+    overwrite, resume = bool(config.get("overwrite")), bool(config.get("resume"))
+    if overwrite and resume:
+        raise UsageError(
+            "resume and overwrite contradict each other",
+            expected="resume=true to go on, or overwrite=true to begin again",
+            found="both",
+        )
+    if out.is_dir() and any(out.iterdir()) and not overwrite and not resume:
         raise UsageError(
             f"out={out} is not empty",
             expected="a new or empty folder",
             found=f"{len(list(out.iterdir()))} entries",
-            fix="another out, or resume=true, or overwrite=true",
+            fix=f"another out, or {'resume=true, or ' if 'resume' in config else ''}overwrite=true",
         )
+    made = [path for path in (out, *out.parents) if not path.exists()]
     try:
         out.mkdir(parents=True, exist_ok=True)
-        if not os.access(out, os.W_OK):
+        if not os.access(out, os.W_OK | os.X_OK):
             raise PermissionError(13, "no write permission", str(out))
+        aside = _put_aside(out, (CONFIG, RESULT, *leftovers) if overwrite else (CONFIG,))
     except OSError as error:
-        raise UsageError(f"out={out} cannot be written to", found=str(error.strerror or error)) from error
+        _remove_empty(made)
+        raise UsageError(
+            f"out={out} cannot be written to",
+            expected="a folder that exists or can be made, with permission to write",
+            found=str(error.strerror or error),
+            fix="another out, or chmod u+w on this one",
+        ) from error
+    before = set(os.listdir(out))
+    try:
+        yield out
+    except BaseException:
+        if set(os.listdir(out)) <= {*before, CONFIG}:
+            (out / CONFIG).unlink(missing_ok=True)
+            for path in aside.iterdir() if aside else ():
+                os.replace(path, out / path.name)
+        raise
+    finally:
+        if aside:
+            shutil.rmtree(aside, ignore_errors=True)
+        _remove_empty(made)
+
+
+def _folder(config: Mapping[str, Any], verb: str) -> Path:
+    if not config["out"]:
+        stamp = time.strftime("%Y%m%d-%H%M%S")
+        names = (f"{verb}-{stamp}{f'-{number}' if number else ''}" for number in itertools.count())
+        return next(path for path in (Path("runs").absolute() / name for name in names) if not path.exists())
+    out = Path(os.path.abspath(str(config["out"])))
+    if out.exists() and not out.is_dir():
+        raise UsageError(f"out={out} is a file", expected="a folder", found="a file", fix="another out")
     return out
+
+
+def _put_aside(out: Path, names: Sequence[str]) -> Path | None:
+    there = [out / name for name in names if os.path.lexists(out / name)]
+    if not there:
+        return None
+    aside = Path(tempfile.mkdtemp(prefix=".earlier-", dir=out))
+    for path in there:
+        os.replace(path, aside / path.name)
+    return aside
+
+
+def _remove_empty(folders: Sequence[Path]) -> None:
+    for folder in folders:
+        with suppress(OSError):  # it holds something, and stays
+            folder.rmdir()
 
 
 def write_json(path: Path, value: Any) -> None:

@@ -24,6 +24,7 @@ PLANNER = {
     "num_elites": 20,
 }
 POLICIES = ("nothing", "random", "replay", "replay+noise0.1", "replay+noise0.3", CLONE)
+LEFTOVERS = ("episodes.h5", "episodes.h5.cache", "model", "records.jsonl", "report.html")
 
 
 def run(job: Job) -> tuple[dict[str, Any], int]:

@@ -12,6 +12,7 @@ from worldplan.cli.job import Job, build
 from worldplan.errors import DataError
 
 USAGE = "model=lewm_small data=FILE.h5 [out=FOLDER] [key=value ...]"
+LEFTOVERS = ("model", "heads", "checkpoint")  # what overwrite=true clears
 
 
 def run(job: Job) -> tuple[dict[str, Any], int]:
