@@ -16,9 +16,7 @@ from worldplan.errors import UsageError
 def tree(folder: Path) -> dict[str, bytes]:
     """Every file below a folder, by its relative path."""
     return {
-        path.relative_to(folder).as_posix(): path.read_bytes()
-        for path in folder.rglob("*")
-        if path.is_file()
+        path.relative_to(folder).as_posix(): path.read_bytes() for path in folder.rglob("*") if path.is_file()
     }
 
 
@@ -110,3 +108,30 @@ def test_an_out_that_is_a_file_is_refused(tmp_path):
     ):
         pass
     assert (tmp_path / "file").read_text() == "mine"
+
+
+@pytest.mark.parametrize("verb", ["collect", "rollout"])
+def test_where_it_cannot_write_no_simulation_begins(verb, made, tmp_path, monkeypatch, capsys):
+    def begun(*_: object, **__: object) -> None:
+        raise AssertionError("simulated in vain")
+
+    monkeypatch.setattr("worldplan.envs.vector.SimVectorEnv", begun)
+    (tmp_path / "file.h5").write_text("mine")
+    words = {
+        "collect": ["env=tworoom"],
+        "rollout": [f"model={made.model}", f"starts={made.starts}", "episodes=1"],
+    }[verb]
+    for out in (tmp_path / "file.h5", tmp_path / "file.h5" / "below.h5", tmp_path):
+        assert main([verb, *words, f"out={out}"]) == 2
+        error = capsys.readouterr().err
+        assert "expected:" in error and "found:" in error and "try:" in error
+    assert {path.name: path.read_text() for path in tmp_path.iterdir()} == {"file.h5": "mine"}
+
+
+def test_an_evaluation_set_may_be_overwritten(made, tmp_path, capsys):
+    words = ["data", "evalset", str(made.data), "held_out=1", "pairs=2", "goal_offset=5"]
+    words.append(f"out={tmp_path / 'starts.npz'}")
+    assert main(words) == 0
+    assert main(words) == 2
+    assert "exists already" in capsys.readouterr().err
+    assert main([*words, "overwrite=true"]) == 0

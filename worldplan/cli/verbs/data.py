@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 from worldplan.cli.arguments import Arguments
@@ -67,12 +68,17 @@ def _split(path: str, arguments: Arguments) -> int:
 def _evalset(path: str, arguments: Arguments) -> int:
     from worldplan.cli import resolve
     from worldplan.data import evalset, native
+    from worldplan.data.atomic import require_writable
     from worldplan.data.split import split
 
-    options = _options(arguments, held_out=0.1, seed=0, pairs=300, goal_offset=25, budget=50, name="")
+    options = _options(
+        arguments, held_out=0.1, seed=0, pairs=300, goal_offset=25, budget=50, name="", overwrite=False
+    )
     out = arguments.references.get("out")
     if not out:
         raise UsageError("data evalset needs a file to write", fix="out=starts.npz")
+    overwrite = bool(options["overwrite"])
+    require_writable(Path(out), overwrite)
     dataset = native.open(path)
     task = resolve.task(arguments.references.get("env") or str(dataset.attrs.get("env")))
     # held_out=1 takes a file whose episodes no model was trained on
@@ -83,7 +89,7 @@ def _evalset(path: str, arguments: Arguments) -> int:
         num_pairs=int(options["pairs"]), goal_offset=int(options["goal_offset"]),
         budget=int(options["budget"]), seed=int(options["seed"]),
     )  # fmt: skip
-    evalset.write(out, made)
+    evalset.write(out, made, overwrite=overwrite)
     print(made)
     return 0
 

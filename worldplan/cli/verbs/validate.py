@@ -10,6 +10,7 @@ from worldplan.cli.verbs.plan import require_env
 
 LEFTOVERS = ()
 
+
 def run(job: Job) -> tuple[dict[str, Any], int]:
     """Replays recorded actions in imagination; exit code 3 where copying the first frame does better."""
     from worldplan.data import native
