@@ -17,7 +17,8 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from worldplan.cli.arguments import REFERENCES, Arguments
+from worldplan.cli import values
+from worldplan.cli.arguments import REFERENCES, Arguments, listed
 from worldplan.errors import ConfigError, UsageError, suggest
 
 _CHOICES = ("model", "planner")  # keys that may also name a packaged configuration
@@ -136,7 +137,8 @@ def compose(verb: str, arguments: Arguments) -> dict[str, Any]:
     """The configuration of a verb as plain values.
 
     Raises:
-        ConfigError: a key or choice is unknown, or a mandatory value is missing.
+        ConfigError: a key or choice is unknown, a value is of another kind than its default, or a
+            mandatory one is missing.
     """
     from hydra import compose as hydra_compose
     from hydra import initialize_config_module
@@ -165,26 +167,22 @@ def compose(verb: str, arguments: Arguments) -> dict[str, Any]:
         raise _unusable(verb, overrides, error) from error
     assert isinstance(config, dict)
     plain: dict[str, Any] = {str(key): value for key, value in config.items()}
+    packaged = values.defaults(verb)
     for key, value in references.items():
         if key not in plain:
             raise ConfigError(f"{verb} has no key {key!r}", fix=suggest(key, plain))
-        plain[key] = value
+        plain[key] = listed(value) if isinstance(packaged.get(key), list) else value
     missing = [key for key, value in plain.items() if value == "???"]
     if missing:
         raise ConfigError(
             f"{verb} needs {', '.join(missing)}",
             fix=f"worldplan {verb} {missing[0]}=...; worldplan {verb} --help",
         )
+    values.check(plain, packaged)
     return plain
 
 
-def choices(group: str) -> list[str]:
-    """Names of the packaged configurations of a group."""
-    from importlib import resources
-
-    folder = resources.files("worldplan.configs") / group
-    names = [entry.name for entry in folder.iterdir()] if folder.is_dir() else []
-    return sorted(name[:-5] for name in names if name.endswith(".yaml"))
+choices = values.groups
 
 
 def build(config: Mapping[str, Any]) -> Any:

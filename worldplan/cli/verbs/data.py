@@ -7,6 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from worldplan.cli import values
 from worldplan.cli.arguments import Arguments
 from worldplan.errors import ConfigError, UsageError, suggest
 
@@ -100,7 +101,7 @@ def _options(arguments: Arguments, **defaults: Any) -> dict[str, Any]:
         key, _, value = word.partition("=")
         if key not in defaults:
             raise ConfigError(f"data has no key {key!r}", fix=suggest(key, [*defaults, "out", "env"]))
-        found[key] = value
+        found[key] = values.parsed(key, value, defaults[key])
     return found
 
 
