@@ -16,7 +16,6 @@ def run(job: Job) -> tuple[dict[str, Any], int]:
     from worldplan.evaluation import records as room
     from worldplan.evaluation import result, validity
     from worldplan.evaluation.ranking import rank
-    from worldplan.evaluation.report import report
 
     c = job.config
     resolve.threads(c)
@@ -62,11 +61,8 @@ def run(job: Job) -> tuple[dict[str, Any], int]:
     found = result.build(
         ranking=ranking, validity=checked, protocol=measure.protocol(task, facts), command=job.command
     )
-    clips = pictures.rank_clips(real, dreamt)
-    report(
-        records, job.path("report.html"), result=found, validity=checked, videos=clips,
-        title=f"Ranking of {len(policies)} policies on {task.name}",
-    )  # fmt: skip
+    title = f"Ranking of {len(policies)} policies on {task.name}"
+    measure.publish(job, records, found, title, checked, pictures.rank_clips(real, dreamt))
     job.say(measure.table(measured))
     job.say(agreement_text(found))
     return found, 0
