@@ -89,7 +89,7 @@ def test_every_choice_of_a_group_fits(group):
         ("plan model=x planner.num_samples=many", "planner.num_samples", "an integer", "'many'"),
         ("plan model=x planner=random_shooting planner.horizon=0", "planner.horizon", "1 or more", "0"),
         ("plan model=x execute=abc", "execute", "an integer, or null", "'abc'"),
-        ("plan model=x baselines=nothing", "baselines", "a list", "'nothing'"),
+        ("plan model=x baselines=3", "baselines", "a list", "3"),
         ("plan model=x objective=3", "objective", "text", "3"),
         ("plan model=x planner.init_std=nan", "planner.init_std", "a number", "nan"),
         ("train data=x train.lr=fast", "train.lr", "a number", "'fast'"),
@@ -109,6 +109,24 @@ def test_a_value_of_another_kind_is_refused_by_its_key(
     assert key in error.splitlines()[0]
     assert expected in error and found in error and "Traceback" not in error
     assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize(
+    "text", ["nothing,replay+noise0.1,cem@a(1,2)", "[nothing, replay+noise0.1, cem@a(1,2)]"]
+)
+def test_policies_are_a_list_or_separated_by_commas(text):
+    assert isinstance(values.defaults("rank")["policies"], list)
+    composed = compose("rank", parse(["model=x", f"policies={text}"]))
+    assert composed["policies"] == ["nothing", "replay+noise0.1", "cem@a(1,2)"]
+    assert compose("plan", parse(["model=x", "baselines=random"]))["baselines"] == ["random"]
+
+
+@pytest.mark.parametrize(
+    ("text", "found"), [("[]", "none"), ("", "none"), ("random,nothing,random", "random more")]
+)
+def test_a_ranking_of_nobody_or_of_one_twice_is_refused(text, found, capsys):
+    assert main(["rank", "model=x", f"policies={text}", "--dry-run"]) == 2
+    assert f"found:    {found}" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

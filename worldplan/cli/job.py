@@ -171,7 +171,10 @@ def compose(verb: str, arguments: Arguments) -> dict[str, Any]:
     for key, value in references.items():
         if key not in plain:
             raise ConfigError(f"{verb} has no key {key!r}", fix=suggest(key, plain))
-        plain[key] = listed(value) if isinstance(packaged.get(key), list) else value
+        plain[key] = value
+    for key, value in plain.items():
+        if isinstance(value, str) and isinstance(packaged.get(key), list):
+            plain[key] = listed(value)
     missing = [key for key, value in plain.items() if value == "???"]
     if missing:
         raise ConfigError(

@@ -2,13 +2,26 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from worldplan.cli import measure, pictures, resolve
-from worldplan.cli.arguments import listed
 from worldplan.cli.job import Job
 from worldplan.cli.verbs.plan import require_env
-from worldplan.errors import UsageError
+from worldplan.errors import ConfigError, UsageError
+
+
+def check(config: Mapping[str, Any]) -> None:
+    """Refuses a ranking of nobody, or of one policy against itself."""
+    names = [str(each) for each in config["policies"]]
+    twice = sorted({name for name in names if names.count(name) > 1})
+    if not names or twice:
+        raise ConfigError(
+            "policies cannot be ranked",
+            expected="one name or more, each of them once",
+            found=f"{', '.join(twice)} more than once" if twice else "none",
+            fix="policies=[nothing,random,replay]",
+        )
 
 
 def run(job: Job) -> tuple[dict[str, Any], int]:
@@ -36,9 +49,7 @@ def run(job: Job) -> tuple[dict[str, Any], int]:
             )
         judges[second] = resolve.world_model(str(c["scorer"]))
         require_env(judges[second], task)
-    policies = (
-        listed(c["policies"]) if isinstance(c["policies"], str) else [str(each) for each in c["policies"]]
-    )
+    policies = [str(each) for each in c["policies"]]
     measured = compare(job, task, judges, policies, starts, facts, c)
     records = [record for each in measured for record in each.records]
     if c["real"]:
