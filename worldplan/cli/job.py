@@ -18,7 +18,7 @@ from types import ModuleType
 from typing import Any
 
 from worldplan.cli import values
-from worldplan.cli.arguments import REFERENCES, Arguments, listed
+from worldplan.cli.arguments import Arguments, listed
 from worldplan.errors import ConfigError, UsageError, suggest
 
 _CHOICES = ("model", "planner")  # keys that may also name a packaged configuration
@@ -170,7 +170,12 @@ def compose(verb: str, arguments: Arguments) -> dict[str, Any]:
     packaged = values.defaults(verb)
     for key, value in references.items():
         if key not in plain:
-            raise ConfigError(f"{verb} has no key {key!r}", fix=suggest(key, plain))
+            raise ConfigError(
+                f"{verb} has no key {key!r}",
+                expected=f"a key that worldplan {verb} --help lists",
+                found=f"{key}={value}",
+                fix=suggest(key, plain),
+            )
         plain[key] = value
     for key, value in plain.items():
         if isinstance(value, str) and isinstance(packaged.get(key), list):
@@ -303,17 +308,21 @@ def write_json(path: Path, value: Any) -> None:
 
 
 def verb_help(verb: str, text: str, module: ModuleType) -> str:
-    """Help of one verb: what it does, and its keys with their defaults."""
+    """Help of one verb: what it does, its keys with their defaults, and what can be chosen as a whole."""
     lines = [f"usage: worldplan {verb} {getattr(module, 'USAGE', '[key=value ...]')}", "", text]
     if not hasattr(module, "run_plain"):
         from importlib import resources
 
-        import yaml
-
         raw = (resources.files("worldplan.configs") / f"{verb}.yaml").read_text(encoding="utf-8")
-        comments = [line for line in raw.splitlines() if not line.startswith("defaults") and line.strip()]
-        yaml.safe_load(raw)
-        lines += ["", "keys and defaults:", *(f"  {line}" for line in comments)]
+        chosen, keys = values.split_defaults(raw)
+        lines += ["", "keys and defaults:", *(f"  {line}" for line in keys)]
+        if chosen:
+            lines += ["", "choices, the first the default:"]
+        for group, default in chosen.items():
+            others = [name for name in choices(group) if name != default]
+            inner = next(key for key in values.defaults(verb)[group] if key != "_target_")
+            lines += [f"  {group}={'|'.join([default, *others])}"]
+            lines += [f"  with keys of its own, as {group}.{inner}=...; --cfg prints them all"]
     return "\n".join(lines)
 
 
@@ -347,19 +356,23 @@ def _unusable(verb: str, overrides: list[str], error: Exception) -> ConfigError:
     if found:
         key = found.group(1) or found.group(2)
         known = _known_keys(verb)
-        return ConfigError(f"{verb} has no key {key!r}", found=" ".join(overrides), fix=suggest(key, known))
+        return ConfigError(
+            f"{verb} has no key {key!r}",
+            expected=f"a key that worldplan {verb} --help lists",
+            found=" ".join(overrides),
+            fix=suggest(key, known),
+        )
+    if absent := re.search(r"Could not find '(\w+)/([^']+)'", text):
+        return values.unknown_choice(*absent.groups())
     return ConfigError(
-        f"the configuration of {verb} cannot be composed", found=first, fix=f"worldplan {verb} --help"
+        f"the configuration of {verb} cannot be composed",
+        expected="key=value, lists as [a,b], odd text in quotes",
+        found=first,
+        fix=f"worldplan {verb} --help",
     )
 
 
 def _known_keys(verb: str) -> list[str]:
-    from importlib import resources
-
-    import yaml
-
-    raw = yaml.safe_load((resources.files("worldplan.configs") / f"{verb}.yaml").read_text(encoding="utf-8"))
-    keys = [key for key in raw if key != "defaults"]
-    nested = [f"{key}.{inner}" for key in keys if isinstance(raw[key], dict) for inner in raw[key]]
-    groups = [name for entry in raw.get("defaults", []) if isinstance(entry, dict) for name in entry]
-    return sorted({*keys, *nested, *groups, *(key for key in REFERENCES if key in raw)})
+    known = values.defaults(verb)
+    nested = [f"{key}.{inner}" for key, group in known.items() if isinstance(group, dict) for inner in group]
+    return sorted({*known, *(name for name in nested if not name.endswith("._target_"))})

@@ -103,6 +103,22 @@ def defaults(verb: str) -> dict[str, Any]:
     return raw
 
 
+def split_defaults(raw: str) -> tuple[dict[str, str], list[str]]:
+    """What a configuration chooses of each group, and its lines without that block and empty ones."""
+    import yaml
+
+    listed = yaml.safe_load(raw).get("defaults", [])
+    chosen = {
+        group: str(name) for entry in listed if isinstance(entry, dict) for group, name in entry.items()
+    }
+    lines, inside = [], False
+    for line in raw.splitlines():
+        inside = line.startswith("defaults:") or (inside and line.startswith((" ", "-")))
+        if line.strip() and not inside:
+            lines.append(line)
+    return chosen, lines
+
+
 def defaults_of(group: str, chosen: Mapping[str, Any]) -> dict[str, Any]:
     """The packaged values of a chosen configuration, by its class; of several, together."""
     found: dict[str, Any] = {}
@@ -120,6 +136,17 @@ def groups(group: str) -> list[str]:
     return sorted(name[:-5] for name in names if name.endswith(".yaml"))
 
 
+def unknown_choice(group: str, name: str) -> ConfigError:
+    """The error of a name that a group of configurations does not have."""
+    known = groups(group)
+    return ConfigError(
+        f"unknown {group} {name!r}",
+        expected=f"one of: {', '.join(known)}",
+        found=f"{group}={name}",
+        fix=suggest(name, known),
+    )
+
+
 @cache
 def _read(path: str) -> dict[str, Any]:
     import yaml
@@ -130,12 +157,9 @@ def _read(path: str) -> dict[str, Any]:
 
 
 def _ungrouped(path: str, key: str, value: Any) -> ConfigError:
-    known = groups(key)
-    if not known:
-        return ConfigError(f"{path} is a group of keys", expected=f"{path}.KEY=value", found=repr(value))
-    return ConfigError(
-        f"unknown {key} {value!r}", expected=f"one of: {', '.join(known)}", fix=suggest(str(value), known)
-    )
+    if groups(key):
+        return unknown_choice(key, str(value))
+    return ConfigError(f"{path} is a group of keys", expected=f"{path}.KEY=value", found=repr(value))
 
 
 def _shown(value: Any) -> str:
