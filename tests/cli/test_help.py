@@ -71,8 +71,10 @@ def test_a_refusal_to_overwrite_says_what_to_type(tmp_path, capsys):
     assert "overwrite=true" in error and "True" not in error
 
 
-@pytest.mark.parametrize("words", [["--help"], ["list"], ["plan", "--help"], ["plan", "model=x", "--cfg"]])
-def test_a_reader_that_walks_away_ends_the_command_quietly(words):
+@pytest.mark.parametrize("unbuffered", ["", "1"])
+@pytest.mark.parametrize("words", [["--help"], ["list"], ["plan", "model=x", "--cfg"]])
+def test_a_reader_that_walks_away_ends_the_command_quietly(words, unbuffered, monkeypatch):
+    monkeypatch.setenv("PYTHONUNBUFFERED", unbuffered)
     command = [sys.executable, "-m", "worldplan", *words]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
         assert process.stdout is not None and process.stderr is not None

@@ -8,6 +8,7 @@ from __future__ import annotations
 import importlib
 import os
 import re
+import select
 import sys
 from collections.abc import Sequence
 from contextlib import suppress
@@ -86,9 +87,20 @@ def _answer(words: Sequence[str]) -> int:
         print("worldplan: interrupted", file=sys.stderr)
         return 130
     except Exception as error:
-        if isinstance(error, BrokenPipeError):
-            sys.stdout.flush()  # fails again if it was this pipe, and not that of a worker
+        if isinstance(error, BrokenPipeError) and _reader_left():
+            raise
         return _report(error, 1, "--traceback" in words)
+
+
+def _reader_left() -> bool:
+    # a broken pipe may also be one to a worker, which is no reason to be quiet
+    if not hasattr(select, "poll"):
+        return True
+    poll = select.poll()
+    for stream in (sys.stdout, sys.stderr):
+        with suppress(OSError, ValueError):
+            poll.register(stream.fileno(), 0)
+    return any(event & select.POLLERR for _, event in poll.poll(0))
 
 
 def _drop_output() -> None:
