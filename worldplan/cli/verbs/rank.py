@@ -50,10 +50,9 @@ def run(job: Job) -> tuple[dict[str, Any], int]:
         judges[second] = resolve.world_model(str(c["scorer"]))
         require_env(judges[second], task)
     policies = [str(each) for each in c["policies"]]
+    elsewhere = outside(str(c["real"])) if c["real"] else []
     measured = compare(job, task, judges, policies, starts, facts, c)
-    records = [record for each in measured for record in each.records]
-    if c["real"]:
-        records += outside(str(c["real"]))
+    records = [*(record for each in measured for record in each.records), *elsewhere]
     room.write(job.path("records.jsonl"), records)
     ranking = rank(records, seed=int(c["seed"]))
     real = [episode for each in measured for episode in each.episodes if episode.meta["source"] == "real"]
