@@ -12,6 +12,7 @@ from worldplan.cli.arguments import Arguments, listed, parse
 from worldplan.cli.job import compose
 from worldplan.cli.main import VERBS, main
 from worldplan.errors import ConfigError
+from worldplan.training import tracking
 
 COMPOSED = ("collect", "demo", "eval", "plan", "rank", "rollout", "train", "validate")
 
@@ -94,6 +95,8 @@ def test_every_choice_of_a_group_fits(group):
         ("plan model=x planner.init_std=nan", "planner.init_std", "a number", "nan"),
         ("train data=x train.lr=fast", "train.lr", "a number", "'fast'"),
         ("train data=x train.max_seconds=abc", "train.max_seconds", "a number, or null", "'abc'"),
+        ("train data=x trackers=[jsonl,tensorbord]", "trackers", "any of: csv", "did you mean tensorboard"),
+        ("train data=x held_out=0", "held_out", "above 0", "0"),
         ("train data=x train=3", "train", "train.KEY=value", "3"),
         ("train data=x model=lewm_smal", "lewm_smal", "one of: gcbc", ""),
         ("data split x.h5 held_out=abc", "held_out", "a number", "'abc'"),
@@ -157,6 +160,47 @@ def test_numbers_are_finite(value):
 )
 def test_words_become_values_of_the_kind_of_their_default(text, default, value):
     assert values.parsed("key", text, default) == value
+
+
+def test_the_trackers_that_are_known_are_those_there_are():
+    assert sorted(values.WORDS["trackers"]) == sorted(tracking.TRACKERS)
+
+
+@pytest.mark.parametrize(
+    ("words", "found"),
+    [
+        ("list models=1", "models=1"),
+        ("show pusht-reader model=x", "model=x"),
+        ("report run title=x", "title=x"),
+        ("doctor seed=1", "seed=1"),
+        ("list --multirun", "--multirun"),
+        ("data check x.h5 strict=true", "strict=true"),
+        ("data inspect x.h5 out=x", "out=x"),
+        ("data evalset x.h5 out=x.npz pair=3", "pair=3"),
+        ("data split x.h5 model=y", "model=y"),
+    ],
+)
+def test_verbs_without_a_configuration_ignore_no_word(words, found, capsys):
+    assert main(words.split()) == 2
+    error = capsys.readouterr().err
+    assert f"found:    {found}" in error and "expected:" in error
+
+
+@pytest.mark.parametrize(
+    ("words", "outs"),
+    [
+        ("collect env=tworoom out=runs/x.y.h5", ["runs/x.y-0.h5", "runs/x.y-1.h5", "runs/x.y-2.h5"]),
+        ("eval policy=random out=runs/x.y", ["runs/x.y/0", "runs/x.y/1", "runs/x.y/2"]),
+    ],
+)
+def test_every_combination_has_a_place_of_its_own(words, outs, capsys):
+    assert main([*words.split(), "episodes=choice(1,2,5)", "--multirun", "--cfg"]) == 0
+    printed = [
+        line for line in capsys.readouterr().out.splitlines() if line.startswith(("out:", "episodes:"))
+    ]
+    assert sorted(printed) == sorted(
+        [*(f"out: {out}" for out in outs), *(f"episodes: {n}" for n in (1, 2, 5))]
+    )
 
 
 def test_a_key_of_ones_own_is_left_alone(tmp_path, monkeypatch):

@@ -100,21 +100,46 @@ def run(verb: str, module: ModuleType, arguments: Arguments) -> int:
     """Composes, prepares the output folder, calls the verb, writes what it returns."""
     if arguments.words and not getattr(module, "WORDS", False):
         raise ConfigError(f"{arguments.words[0]!r} is not understood", expected="key=value")
-    if arguments.multirun:
-        return max((_once(verb, module, each, True) for each in _combinations(arguments)), default=0)
-    return _once(verb, module, arguments, False)
+    if not arguments.multirun:
+        return _once(verb, module, arguments)
+    runs = list(_combinations(arguments, bool(getattr(module, "OUT_IS_FILE", False))))
+    for each in runs:  # a combination that is refused stops all of them before the first begins
+        _checked(verb, module, each)
+    return max((_once(verb, module, each) for each in runs), default=0)
 
 
-def _once(verb: str, module: ModuleType, arguments: Arguments, sweeping: bool) -> int:
+def require_plain(verb: str, module: ModuleType, arguments: Arguments) -> None:
+    """Refuses what a verb without a configuration would ignore: keys, and combinations of them.
+
+    Raises:
+        ConfigError: names the first such word.
+    """
+    given = [*arguments.overrides, *(f"{key}={value}" for key, value in arguments.references.items())]
+    given = [] if getattr(module, "KEYS", False) else given
+    if arguments.multirun or given:
+        raise ConfigError(
+            f"{verb} takes no {'--multirun' if arguments.multirun else 'keys'}",
+            expected=f"worldplan {verb} {getattr(module, 'USAGE', '')}".rstrip(),
+            found="--multirun" if arguments.multirun else given[0],
+            fix=f"worldplan {verb} --help",
+        )
+
+
+def _checked(verb: str, module: ModuleType, arguments: Arguments) -> dict[str, Any]:
     config = compose(verb, arguments)
+    if hasattr(module, "check"):
+        module.check(config)
+    return config
+
+
+def _once(verb: str, module: ModuleType, arguments: Arguments) -> int:
+    config = _checked(verb, module, arguments)
     if arguments.cfg:
         import yaml
 
         print(yaml.safe_dump(config, sort_keys=False), end="")
         return 0
     command = shlex.join(["worldplan", verb, *_words(arguments)])
-    if hasattr(module, "check"):
-        module.check(config)
     if arguments.dry_run:
         print(f"{command}\nwould run with:\n{json.dumps(config, indent=2)}")
         return 0
@@ -155,7 +180,11 @@ def compose(verb: str, arguments: Arguments) -> dict[str, Any]:
     if arguments.config_dir is not None:
         folder = os.path.abspath(arguments.config_dir)
         if not os.path.isdir(folder):
-            raise ConfigError(f"--config-dir {arguments.config_dir} is not a folder")
+            raise ConfigError(
+                f"--config-dir {arguments.config_dir} is not a folder",
+                expected="a folder of configuration files",
+                found="a file" if os.path.exists(folder) else "nothing of that name",
+            )
         quoted = folder.replace("\\", "\\\\").replace("'", "\\'")
         overrides.append(f"hydra.searchpath=['file://{quoted}']")
     GlobalHydra.instance().clear()
@@ -331,20 +360,31 @@ def _words(arguments: Arguments) -> list[str]:
     return [*arguments.words, *references, *arguments.overrides]
 
 
-def _combinations(arguments: Arguments) -> Iterator[Arguments]:
+def _combinations(arguments: Arguments, out_is_file: bool) -> Iterator[Arguments]:
     from hydra.core.override_parser.overrides_parser import OverridesParser
+    from hydra.errors import HydraException
 
-    parsed = OverridesParser.create().parse_overrides(list(arguments.overrides))
-    options = [
-        [f"{o.key_or_group}={value}" for value in o.sweep_string_iterator()]
-        if o.is_sweep_override()
-        else [text]
-        for o, text in zip(parsed, arguments.overrides, strict=True)
-    ]
-    base = arguments.references.get("out") or f"runs/multirun-{time.strftime('%Y%m%d-%H%M%S')}"
+    try:
+        parsed = OverridesParser.create().parse_overrides(list(arguments.overrides))
+        options = [
+            [f"{o.key_or_group}={value}" for value in o.sweep_string_iterator()]
+            if o.is_sweep_override()
+            else [text]
+            for o, text in zip(parsed, arguments.overrides, strict=True)
+        ]
+    except HydraException as error:
+        raise ConfigError(
+            "the combinations cannot be made out",
+            expected="key=a,b,c, key=range(0,3) or key=choice(a,b)",
+            found=str(error).strip().splitlines()[0],
+        ) from error
+    named = arguments.references.get("out")
+    base = Path(named or f"runs/multirun-{time.strftime('%Y%m%d-%H%M%S')}")
     for number, combination in enumerate(itertools.product(*options)):
-        references = {**arguments.references, "out": f"{base}/{number}"}
-        yield replace(arguments, overrides=tuple(combination), references=references)
+        out = base.with_name(f"{base.stem}-{number}{base.suffix}") if out_is_file else base / str(number)
+        # a file has no name of its own, and the verb asks for one
+        more = {} if out_is_file and not named else {"out": str(out)}
+        yield replace(arguments, overrides=tuple(combination), references={**arguments.references, **more})
 
 
 def _unusable(verb: str, overrides: list[str], error: Exception) -> ConfigError:

@@ -130,6 +130,7 @@ def _run(verb: str, arguments: Arguments) -> int:
         print(job.verb_help(verb, VERBS[verb], module))
         return 0
     if hasattr(module, "run_plain"):
+        job.require_plain(verb, module, arguments)
         return int(module.run_plain(arguments))
     return job.run(verb, module, arguments)
 

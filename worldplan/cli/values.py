@@ -20,8 +20,9 @@ COUNTS = frozenset(
     " goal_offset execute horizon num_samples num_iterations num_elites".split()
 )
 SIGNED = frozenset({"seed"})
-POSITIVE = frozenset({"train_seconds", "max_seconds", "deadline_seconds"})
+POSITIVE = frozenset({"train_seconds", "max_seconds", "deadline_seconds", "held_out"})
 NULLABLE: Mapping[str, type] = {"execute": int, "max_seconds": float, "deadline_seconds": float}
+WORDS: Mapping[str, tuple[str, ...]] = {"trackers": ("csv", "jsonl", "tensorboard", "wandb")}
 _NAMES = {bool: "true or false", int: "an integer", float: "a number", str: "text", list: "a list"}
 
 
@@ -66,6 +67,13 @@ def one(key: str, value: Any, default: Any) -> None:
             else f"{_NAMES[kind]}, or null",
             found=repr(value),
             fix=f"{key}={int(value)}" if whole and kind is int else None,
+        )
+    if name in WORDS and (strange := [each for each in value if each not in WORDS[name]]):
+        raise ConfigError(
+            f"{key} cannot hold {strange[0]!r}",
+            expected=f"any of: {', '.join(WORDS[name])}",
+            found=_shown(value),
+            fix=suggest(str(strange[0]), WORDS[name]),
         )
     least = 1 if name in COUNTS else 0
     if (kind is int and name not in SIGNED and value < least) or (name in POSITIVE and value <= 0):
