@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
@@ -17,7 +19,7 @@ from worldplan.training import tracking
 COMPOSED = ("collect", "demo", "eval", "plan", "rank", "rollout", "train", "validate")
 
 
-def test_references_never_reach_the_configuration_language():
+def test_references_never_reach_the_configuration_language() -> None:
     odd = "a folder/with, [commas] = $signs {and} 'quotes'.h5"
     found = parse(["FILE", f"data={odd}", "model.latent_dim=3", "+extra=1", "--json", "--config-dir", "x"])
     assert found.references == {"data": odd}
@@ -25,14 +27,16 @@ def test_references_never_reach_the_configuration_language():
     assert found.words == ("FILE",) and found.json and not found.quiet and found.config_dir == "x"
 
 
-def test_a_path_that_exists_is_a_word_whatever_its_name(tmp_path, monkeypatch):
+def test_a_path_that_exists_is_a_word_whatever_its_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "seed=1").mkdir()
     assert parse(["seed=1", "seed=2"]).words == ("seed=1",)
 
 
 @pytest.mark.parametrize(("word", "said"), [("--jsn", "--json"), ("--config-dir", "names no folder")])
-def test_unknown_flags_come_with_near_ones(word, said):
+def test_unknown_flags_come_with_near_ones(word: str, said: str) -> None:
     with pytest.raises(ConfigError, match=said):
         parse([word])
 
@@ -49,12 +53,12 @@ def test_unknown_flags_come_with_near_ones(word, said):
         ("a,,b,", ["a", "b"]),
     ],
 )
-def test_lists_are_split_outside_brackets(text, items):
+def test_lists_are_split_outside_brackets(text: str, items: list[str]) -> None:
     assert listed(text) == items
 
 
 @pytest.mark.parametrize("verb", COMPOSED)
-def test_every_packaged_configuration_fits_itself(verb):
+def test_every_packaged_configuration_fits_itself(verb: str) -> None:
     needed = {key: "x" for key, value in values.defaults(verb).items() if value == "???"}
     composed = compose(verb, Arguments(references=needed))
     assert composed.keys() == values.defaults(verb).keys()
@@ -62,7 +66,7 @@ def test_every_packaged_configuration_fits_itself(verb):
 
 
 @pytest.mark.parametrize("group", ["model", "planner"])
-def test_every_choice_of_a_group_fits(group):
+def test_every_choice_of_a_group_fits(group: str) -> None:
     verb, needed = {"model": ("train", {"data": "x"}), "planner": ("plan", {"model": "x"})}[group]
     for name in values.groups(group):
         assert compose(verb, Arguments((f"{group}={name}",), needed))[group]["_target_"]
@@ -104,8 +108,14 @@ def test_every_choice_of_a_group_fits(group):
     ],
 )
 def test_a_value_of_another_kind_is_refused_by_its_key(
-    words, key, expected, found, tmp_path, monkeypatch, capsys
-):
+    words: str,
+    key: str,
+    expected: str,
+    found: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
     monkeypatch.chdir(tmp_path)
     assert main(words.split()) == 2
     error = capsys.readouterr().err
@@ -117,7 +127,7 @@ def test_a_value_of_another_kind_is_refused_by_its_key(
 @pytest.mark.parametrize(
     "text", ["nothing,replay+noise0.1,cem@a(1,2)", "[nothing, replay+noise0.1, cem@a(1,2)]"]
 )
-def test_policies_are_a_list_or_separated_by_commas(text):
+def test_policies_are_a_list_or_separated_by_commas(text: str) -> None:
     assert isinstance(values.defaults("rank")["policies"], list)
     composed = compose("rank", parse(["model=x", f"policies={text}"]))
     assert composed["policies"] == ["nothing", "replay+noise0.1", "cem@a(1,2)"]
@@ -127,7 +137,9 @@ def test_policies_are_a_list_or_separated_by_commas(text):
 @pytest.mark.parametrize(
     ("text", "found"), [("[]", "none"), ("", "none"), ("random,nothing,random", "random more")]
 )
-def test_a_ranking_of_nobody_or_of_one_twice_is_refused(text, found, capsys):
+def test_a_ranking_of_nobody_or_of_one_twice_is_refused(
+    text: str, found: str, capsys: pytest.CaptureFixture[str]
+) -> None:
     assert main(["rank", "model=x", f"policies={text}", "--dry-run"]) == 2
     assert f"found:    {found}" in capsys.readouterr().err
 
@@ -145,12 +157,12 @@ def test_a_ranking_of_nobody_or_of_one_twice_is_refused(text, found, capsys):
         ("trackers", [], ["jsonl"]),
     ],
 )
-def test_what_fits_is_accepted(key, value, default):
+def test_what_fits_is_accepted(key: str, value: Any, default: Any) -> None:
     values.one(key, value, default)
 
 
 @pytest.mark.parametrize("value", [math.nan, math.inf])
-def test_numbers_are_finite(value):
+def test_numbers_are_finite(value: Any) -> None:
     with pytest.raises(ConfigError, match="lr must be a number"):
         values.one("lr", value, 0.1)
 
@@ -158,11 +170,11 @@ def test_numbers_are_finite(value):
 @pytest.mark.parametrize(
     ("text", "default", "value"), [("1e-3", 0.1, 1e-3), ("3", 1, 3), ("true", False, True), ("7", "", "7")]
 )
-def test_words_become_values_of_the_kind_of_their_default(text, default, value):
+def test_words_become_values_of_the_kind_of_their_default(text: str, default: Any, value: Any) -> None:
     assert values.parsed("key", text, default) == value
 
 
-def test_the_trackers_that_are_known_are_those_there_are():
+def test_the_trackers_that_are_known_are_those_there_are() -> None:
     assert sorted(values.WORDS["trackers"]) == sorted(tracking.TRACKERS)
 
 
@@ -180,7 +192,9 @@ def test_the_trackers_that_are_known_are_those_there_are():
         ("data split x.h5 model=y", "model=y"),
     ],
 )
-def test_verbs_without_a_configuration_ignore_no_word(words, found, capsys):
+def test_verbs_without_a_configuration_ignore_no_word(
+    words: str, found: str, capsys: pytest.CaptureFixture[str]
+) -> None:
     assert main(words.split()) == 2
     error = capsys.readouterr().err
     assert f"found:    {found}" in error and "expected:" in error
@@ -193,7 +207,9 @@ def test_verbs_without_a_configuration_ignore_no_word(words, found, capsys):
         ("eval policy=random out=runs/x.y", ["runs/x.y/0", "runs/x.y/1", "runs/x.y/2"]),
     ],
 )
-def test_every_combination_has_a_place_of_its_own(words, outs, capsys):
+def test_every_combination_has_a_place_of_its_own(
+    words: str, outs: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
     assert main([*words.split(), "episodes=choice(1,2,5)", "--multirun", "--cfg"]) == 0
     printed = [
         line for line in capsys.readouterr().out.splitlines() if line.startswith(("out:", "episodes:"))
@@ -203,13 +219,13 @@ def test_every_combination_has_a_place_of_its_own(words, outs, capsys):
     )
 
 
-def test_a_key_of_ones_own_is_left_alone(tmp_path, monkeypatch):
+def test_a_key_of_ones_own_is_left_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     words = ["+mine=anything", "planner.horizon=3"]
     composed = compose("plan", parse(["model=x", *words]))
     assert composed["mine"] == "anything" and composed["planner"]["horizon"] == 3
 
 
-def test_cfg_prints_what_would_be_used(capsys):
+def test_cfg_prints_what_would_be_used(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["collect", "env=tworoom", "out=x.h5", "episodes=3", "--cfg"]) == 0
     assert yaml.safe_load(capsys.readouterr().out)["episodes"] == 3

@@ -6,6 +6,7 @@ import os
 import shutil
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import h5py
 import numpy as np
@@ -59,7 +60,9 @@ EDITS: dict[str, Edit] = {
 
 
 @pytest.fixture
-def place(made, train, tmp_path, monkeypatch) -> Callable[[str], list[str]]:
+def place(
+    made: Any, train: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> Callable[[str], list[str]]:
     """Works in an empty folder; answers the words of a command with its names filled in.
 
     ``{name}`` is a damaged file made on the spot; ``{data}``, ``{starts}``, ``{model}`` and ``{reader}``
@@ -192,7 +195,9 @@ ROWS = [
 
 
 @pytest.mark.parametrize(("text", "said"), ROWS, ids=[f"{row[0].split()[0]}-{row[1]}" for row in ROWS])
-def test_unusable_input_is_refused_with_advice(text, said, place, capsys):
+def test_unusable_input_is_refused_with_advice(
+    text: str, said: str, place: Callable[[str], list[str]], capsys: pytest.CaptureFixture[str]
+) -> None:
     words = place(text)
     assert main([*words, "--quiet"]) == 2
     error = capsys.readouterr().err
@@ -204,7 +209,9 @@ def test_unusable_input_is_refused_with_advice(text, said, place, capsys):
 
 @pytest.mark.parametrize("name", ["empty", "cut", "text"])
 @pytest.mark.parametrize("action", ["check", "inspect", "split"])
-def test_data_names_a_file_that_cannot_be_read(name, action, place, capsys):
+def test_data_names_a_file_that_cannot_be_read(
+    name: str, action: str, place: Callable[[str], list[str]], capsys: pytest.CaptureFixture[str]
+) -> None:
     path = place(f"data={{{name}}}")[0].partition("=")[2]
     assert main(["data", action, path]) == 2
     error = capsys.readouterr().err
@@ -212,13 +219,15 @@ def test_data_names_a_file_that_cannot_be_read(name, action, place, capsys):
 
 
 @pytest.mark.parametrize("name", ["nan_action", "nan_state"])
-def test_data_check_finds_what_a_training_refuses(name, place, capsys):
+def test_data_check_finds_what_a_training_refuses(
+    name: str, place: Callable[[str], list[str]], capsys: pytest.CaptureFixture[str]
+) -> None:
     path = place(f"data={{{name}}}")[0].partition("=")[2]
     assert main(["data", "check", path]) == 3
     assert "step 3" in capsys.readouterr().out
 
 
-def test_every_combination_of_a_sweep_is_written(place):
+def test_every_combination_of_a_sweep_is_written(place: Callable[[str], list[str]]) -> None:
     assert main(place("collect env=tworoom out=o.h5 episodes=1,2 steps=5 workers=0 --multirun --quiet")) == 0
     assert sorted(path.name for path in Path().iterdir()) == ["o-0.h5", "o-1.h5"]
 
@@ -237,7 +246,9 @@ def test_every_combination_of_a_sweep_is_written(place):
         "rollout model={model} reader={reader} starts={starts} episodes=2 out=locked/o.h5",
     ],
 )
-def test_a_folder_without_permission_is_named(text, place, capsys):
+def test_a_folder_without_permission_is_named(
+    text: str, place: Callable[[str], list[str]], capsys: pytest.CaptureFixture[str]
+) -> None:
     words = place(text)
     Path("locked").mkdir(mode=0o555)
     assert main(words) == 2
@@ -246,7 +257,9 @@ def test_a_folder_without_permission_is_named(text, place, capsys):
     assert not list(Path("locked").iterdir())
 
 
-def test_odd_characters_in_paths_do_no_harm(made, place, train):
+def test_odd_characters_in_paths_do_no_harm(
+    made: Any, place: Callable[[str], list[str]], train: list[str]
+) -> None:
     out = Path("out = ü #2 'y' [b], {c} $d %e")
     data = out / "a=b, c.h5"
     collect = ["collect", "env=tworoom", f"out={data}", "episodes=2", "steps=10", "workers=0", "--quiet"]

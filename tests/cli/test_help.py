@@ -22,7 +22,7 @@ ELSEWHERE = {"plan.yaml", "train.yaml"}
 
 
 @pytest.mark.parametrize("verb", VERBS)
-def test_help_shows_keys_and_choices_and_no_machinery(verb, capsys):
+def test_help_shows_keys_and_choices_and_no_machinery(verb: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main([verb, "--help"]) == 0
     text = capsys.readouterr().out
     assert text.startswith(f"usage: worldplan {verb}") and VERBS[verb] in text
@@ -35,13 +35,13 @@ def test_help_shows_keys_and_choices_and_no_machinery(verb, capsys):
     ("verb", "choice"),
     [("plan", "planner=cem|random_shooting"), ("train", "model=lewm_small|gcbc|lewm|reader")],
 )
-def test_help_names_what_can_be_chosen(verb, choice, capsys):
+def test_help_names_what_can_be_chosen(verb: str, choice: str, capsys: pytest.CaptureFixture[str]) -> None:
     main([verb, "--help"])
     assert f"\n  {choice}\n" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize("name", [name for name in FILES if name not in ELSEWHERE])
-def test_every_key_of_a_configuration_is_explained(name):
+def test_every_key_of_a_configuration_is_explained(name: str) -> None:
     before = ""
     for line in (CONFIGS / name).read_text().splitlines():
         if re.match(r"\s*\w+:", line):
@@ -50,13 +50,13 @@ def test_every_key_of_a_configuration_is_explained(name):
     assert yaml.safe_load((CONFIGS / name).read_text())
 
 
-def test_the_general_help_lists_every_verb_and_exit_code(capsys):
+def test_the_general_help_lists_every_verb_and_exit_code(capsys: pytest.CaptureFixture[str]) -> None:
     assert main([]) == 0
     text = capsys.readouterr().out
     assert all(re.search(rf"^  {verb} ", text, re.M) for verb in VERBS) and "130 interrupted" in text
 
 
-def test_advice_is_spelled_as_it_is_typed():
+def test_advice_is_spelled_as_it_is_typed() -> None:
     message = (
         "a=True is there\n  expected: x=None\n  found:    a=True\n  try:      overwrite=True, or Truer=1"
     )
@@ -64,7 +64,7 @@ def test_advice_is_spelled_as_it_is_typed():
     assert _spelled(message) == typed
 
 
-def test_a_refusal_to_overwrite_says_what_to_type(tmp_path, capsys):
+def test_a_refusal_to_overwrite_says_what_to_type(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "x.h5").write_bytes(b"")
     assert main(["collect", "env=tworoom", f"out={tmp_path / 'x.h5'}"]) == 2
     error = capsys.readouterr().err
@@ -73,7 +73,9 @@ def test_a_refusal_to_overwrite_says_what_to_type(tmp_path, capsys):
 
 @pytest.mark.parametrize("unbuffered", ["", "1"])
 @pytest.mark.parametrize("words", [["--help"], ["list"], ["plan", "model=x", "--cfg"]])
-def test_a_reader_that_walks_away_ends_the_command_quietly(words, unbuffered, monkeypatch):
+def test_a_reader_that_walks_away_ends_the_command_quietly(
+    words: list[str], unbuffered: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("PYTHONUNBUFFERED", unbuffered)
     command = [sys.executable, "-m", "worldplan", *words]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
@@ -83,7 +85,9 @@ def test_a_reader_that_walks_away_ends_the_command_quietly(words, unbuffered, mo
     assert said == b""
 
 
-def test_the_broken_pipe_of_a_worker_is_an_error(monkeypatch, capsys):
+def test_the_broken_pipe_of_a_worker_is_an_error(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     def broken(*_: object) -> None:
         raise BrokenPipeError(32, "Broken pipe")
 
@@ -92,7 +96,7 @@ def test_the_broken_pipe_of_a_worker_is_an_error(monkeypatch, capsys):
     assert "Broken pipe" in capsys.readouterr().err
 
 
-def test_hints_install_the_simulator_that_the_tests_run_with():
+def test_hints_install_the_simulator_that_the_tests_run_with() -> None:
     pinned = next(
         line
         for line in (ROOT / "requirements" / "no-deps.txt").read_text().splitlines()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -20,7 +21,7 @@ def tree(folder: Path) -> dict[str, bytes]:
     }
 
 
-def test_a_training_may_overwrite_an_earlier_one(made, train, tmp_path):
+def test_a_training_may_overwrite_an_earlier_one(made: Any, train: list[str], tmp_path: Path) -> None:
     out = tmp_path / "run"
     words = ["train", f"data={made.data}", f"out={out}", *train]
     assert main(words) == 0
@@ -32,7 +33,9 @@ def test_a_training_may_overwrite_an_earlier_one(made, train, tmp_path):
     assert not list(out.glob(".*"))
 
 
-def test_a_refused_overwrite_costs_no_earlier_result(made, train, tmp_path, capsys):
+def test_a_refused_overwrite_costs_no_earlier_result(
+    made: Any, train: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     out = tmp_path / "run"
     words = ["train", f"out={out}", *train]
     assert main([*words, f"data={made.data}"]) == 0
@@ -44,7 +47,9 @@ def test_a_refused_overwrite_costs_no_earlier_result(made, train, tmp_path, caps
     assert tree(out) == before
 
 
-def test_a_refused_run_leaves_nothing_and_can_be_tried_again(made, train, tmp_path):
+def test_a_refused_run_leaves_nothing_and_can_be_tried_again(
+    made: Any, train: list[str], tmp_path: Path
+) -> None:
     out = tmp_path / "new" / "folder"
     assert main(["train", "data=absent.h5", f"out={out}", *train]) == 2
     assert not (tmp_path / "new").exists()
@@ -54,19 +59,21 @@ def test_a_refused_run_leaves_nothing_and_can_be_tried_again(made, train, tmp_pa
     assert main(["train", f"data={made.data}", f"out={tmp_path / 'there'}", *train]) == 0
 
 
-def test_another_environment_leaves_nothing(made, tmp_path):
+def test_another_environment_leaves_nothing(made: Any, tmp_path: Path) -> None:
     out = tmp_path / "plan"
     assert main(["plan", f"model={made.model}", "env=pusht", f"out={out}"]) == 2
     assert not out.exists()
 
 
-def test_overwrite_and_resume_exclude_each_other(made, train, tmp_path, capsys):
+def test_overwrite_and_resume_exclude_each_other(
+    made: Any, train: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     words = ["train", f"data={made.data}", f"out={tmp_path / 'run'}", *train]
     assert main([*words, "overwrite=true", "resume=true"]) == 2
     assert "expected: resume=true to go on, or overwrite=true" in capsys.readouterr().err
 
 
-def test_prepare_clears_what_it_is_told_and_no_more(tmp_path):
+def test_prepare_clears_what_it_is_told_and_no_more(tmp_path: Path) -> None:
     for name in ("config.json", "records.jsonl", "other.txt"):
         (tmp_path / name).write_text("old")
     (tmp_path / "clips").mkdir()
@@ -83,7 +90,7 @@ def test_prepare_clears_what_it_is_told_and_no_more(tmp_path):
     assert (elsewhere / "kept").read_text() == "kept"  # a link is cleared, not what it leads to
 
 
-def test_prepare_keeps_what_a_failed_run_wrote(tmp_path):
+def test_prepare_keeps_what_a_failed_run_wrote(tmp_path: Path) -> None:
     (tmp_path / "config.json").write_text("old")
     with (
         pytest.raises(KeyboardInterrupt),
@@ -98,7 +105,7 @@ def test_prepare_keeps_what_a_failed_run_wrote(tmp_path):
     }
 
 
-def test_an_out_that_is_a_file_is_refused(tmp_path):
+def test_an_out_that_is_a_file_is_refused(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("mine")
     with pytest.raises(UsageError, match="is a file"), prepare({"out": str(tmp_path / "file")}, "plan"):
         pass
@@ -111,7 +118,9 @@ def test_an_out_that_is_a_file_is_refused(tmp_path):
 
 
 @pytest.mark.parametrize("verb", ["collect", "rollout"])
-def test_where_it_cannot_write_no_simulation_begins(verb, made, tmp_path, monkeypatch, capsys):
+def test_where_it_cannot_write_no_simulation_begins(
+    verb: str, made: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     def begun(*_: object, **__: object) -> None:
         raise AssertionError("simulated in vain")
 
@@ -128,7 +137,9 @@ def test_where_it_cannot_write_no_simulation_begins(verb, made, tmp_path, monkey
     assert {path.name: path.read_text() for path in tmp_path.iterdir()} == {"file.h5": "mine"}
 
 
-def test_an_evaluation_set_may_be_overwritten(made, tmp_path, capsys):
+def test_an_evaluation_set_may_be_overwritten(
+    made: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     words = ["data", "evalset", str(made.data), "held_out=1", "pairs=2", "goal_offset=5"]
     words.append(f"out={tmp_path / 'starts.npz'}")
     assert main(words) == 0
