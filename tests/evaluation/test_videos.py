@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import json
 from pathlib import Path
 
 import numpy as np
@@ -139,3 +140,33 @@ def test_files_that_are_no_clips_are_refused(tmp_path: Path) -> None:
             videos.read(tmp_path / name)
     with pytest.raises(DataError, match="no clip"):
         videos.read(tmp_path / "a.avi")
+
+
+def test_clips_come_back_from_their_folder_in_order(tmp_path: Path) -> None:
+    kept = [videos.clip(f"<title> {number} ü", _frames(3 + number), note="note") for number in range(3)]
+    videos.save(tmp_path / "clips", kept)
+    assert videos.load(tmp_path / "clips") == kept
+    (tmp_path / "clips" / videos.INDEX).unlink()
+    found = videos.load(tmp_path / "clips")
+    assert [each.data for each in found] == [each.data for each in kept]
+    assert [each.title for each in found] == ["000", "001", "002"]
+
+
+@pytest.mark.parametrize(
+    "row",
+    [
+        {},
+        {"file": "absent.gif"},
+        {"file": "../000.gif", "mime": "text/html"},
+        {"file": "../outside.gif"},
+        {"width": "wide"},
+    ],
+)
+def test_an_index_that_does_not_fit_is_refused(tmp_path: Path, row: dict) -> None:
+    folder = tmp_path / "clips"
+    (tmp_path / "outside.gif").write_bytes(b"secret")
+    videos.save(folder, [videos.clip("title", _frames())])
+    index = json.loads((folder / videos.INDEX).read_text())
+    (folder / videos.INDEX).write_text(json.dumps([{**index[0], **row} if row else row]))
+    with pytest.raises(DataError, match="no index of clips"):
+        videos.load(folder)

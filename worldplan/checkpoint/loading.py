@@ -76,11 +76,11 @@ def from_pretrained(
     Raises:
         CheckpointError: as `load`, or the checkpoint holds something else than `kind`.
     """
-    module = load(hub_convention(source), device=device, **hub)
+    module: Module = load(hub_convention(source), device=device, **hub)
     if kind is not None and not isinstance(module, kind):
         found = type(module).__name__
         raise CheckpointError(f"{source} holds another model", expected=kind.__name__, found=found)
-    return module  # type: ignore[return-value]
+    return module
 
 
 def describe(source: str | os.PathLike[str], **hub: Unpack[Hub]) -> dict[str, Any]:

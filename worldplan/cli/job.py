@@ -6,19 +6,25 @@ import itertools
 import json
 import os
 import shlex
+import shutil
 import sys
+import tempfile
 import time
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from worldplan.cli.arguments import REFERENCES, Arguments
+from worldplan.cli import values
+from worldplan.cli.arguments import Arguments, listed
 from worldplan.errors import ConfigError, UsageError, suggest
 
 _CHOICES = ("model", "planner")  # keys that may also name a packaged configuration
+CONFIG, RESULT = "config.json", "result.json"
+# what verbs that evaluate write besides; verbs that write other things name them in a LEFTOVERS of their own
+LEFTOVERS = ("records.jsonl", "report.html", "validity.json", "clips")
 
 
 @dataclass(frozen=True)
@@ -94,35 +100,59 @@ def run(verb: str, module: ModuleType, arguments: Arguments) -> int:
     """Composes, prepares the output folder, calls the verb, writes what it returns."""
     if arguments.words and not getattr(module, "WORDS", False):
         raise ConfigError(f"{arguments.words[0]!r} is not understood", expected="key=value")
-    if arguments.multirun:
-        return max((_once(verb, module, each, True) for each in _combinations(arguments)), default=0)
-    return _once(verb, module, arguments, False)
+    if not arguments.multirun:
+        return _once(verb, module, arguments)
+    runs = list(_combinations(arguments, bool(getattr(module, "OUT_IS_FILE", False))))
+    for each in runs:  # a combination that is refused stops all of them before the first begins
+        _checked(verb, module, each)
+    return max((_once(verb, module, each) for each in runs), default=0)
 
 
-def _once(verb: str, module: ModuleType, arguments: Arguments, sweeping: bool) -> int:
+def require_plain(verb: str, module: ModuleType, arguments: Arguments) -> None:
+    """Refuses what a verb without a configuration would ignore: keys, and combinations of them.
+
+    Raises:
+        ConfigError: names the first such word.
+    """
+    given = [*arguments.overrides, *(f"{key}={value}" for key, value in arguments.references.items())]
+    given = [] if getattr(module, "KEYS", False) else given
+    if arguments.multirun or given:
+        raise ConfigError(
+            f"{verb} takes no {'--multirun' if arguments.multirun else 'keys'}",
+            expected=f"worldplan {verb} {getattr(module, 'USAGE', '')}".rstrip(),
+            found="--multirun" if arguments.multirun else given[0],
+            fix=f"worldplan {verb} --help",
+        )
+
+
+def _checked(verb: str, module: ModuleType, arguments: Arguments) -> dict[str, Any]:
     config = compose(verb, arguments)
+    if hasattr(module, "check"):
+        module.check(config)
+    return config
+
+
+def _once(verb: str, module: ModuleType, arguments: Arguments) -> int:
+    config = _checked(verb, module, arguments)
     if arguments.cfg:
         import yaml
 
         print(yaml.safe_dump(config, sort_keys=False), end="")
         return 0
     command = shlex.join(["worldplan", verb, *_words(arguments)])
-    if hasattr(module, "check"):
-        module.check(config)
     if arguments.dry_run:
         print(f"{command}\nwould run with:\n{json.dumps(config, indent=2)}")
         return 0
-    out = None
     if "out" in config and not getattr(module, "OUT_IS_FILE", False):
-        out = prepare(config, verb)
-    quiet = arguments.quiet
-    job = Job(verb, config, arguments, out, command, quiet)
-    if out is not None:
-        write_json(out / "config.json", {"verb": verb, "command": command, "config": config})
-    result, code = module.run(job)
-    if out is not None and result is not None:
-        write_json(out / "result.json", result)
-        job.say(f"written to {out}")
+        with prepare(config, verb, getattr(module, "LEFTOVERS", LEFTOVERS)) as out:
+            write_json(out / CONFIG, {"verb": verb, "command": command, "config": config})
+            job = Job(verb, config, arguments, out, command, arguments.quiet)
+            result, code = module.run(job)
+            if result is not None:
+                write_json(out / RESULT, result)
+            job.say(f"written to {out}")
+    else:
+        result, code = module.run(Job(verb, config, arguments, None, command, arguments.quiet))
     if arguments.json:
         print(json.dumps(result, allow_nan=False))
     return int(code)
@@ -132,7 +162,8 @@ def compose(verb: str, arguments: Arguments) -> dict[str, Any]:
     """The configuration of a verb as plain values.
 
     Raises:
-        ConfigError: a key or choice is unknown, or a mandatory value is missing.
+        ConfigError: a key or choice is unknown, a value is of another kind than its default, or a
+            mandatory one is missing.
     """
     from hydra import compose as hydra_compose
     from hydra import initialize_config_module
@@ -149,7 +180,11 @@ def compose(verb: str, arguments: Arguments) -> dict[str, Any]:
     if arguments.config_dir is not None:
         folder = os.path.abspath(arguments.config_dir)
         if not os.path.isdir(folder):
-            raise ConfigError(f"--config-dir {arguments.config_dir} is not a folder")
+            raise ConfigError(
+                f"--config-dir {arguments.config_dir} is not a folder",
+                expected="a folder of configuration files",
+                found="a file" if os.path.exists(folder) else "nothing of that name",
+            )
         quoted = folder.replace("\\", "\\\\").replace("'", "\\'")
         overrides.append(f"hydra.searchpath=['file://{quoted}']")
     GlobalHydra.instance().clear()
@@ -161,26 +196,30 @@ def compose(verb: str, arguments: Arguments) -> dict[str, Any]:
         raise _unusable(verb, overrides, error) from error
     assert isinstance(config, dict)
     plain: dict[str, Any] = {str(key): value for key, value in config.items()}
+    packaged = values.defaults(verb)
     for key, value in references.items():
         if key not in plain:
-            raise ConfigError(f"{verb} has no key {key!r}", fix=suggest(key, plain))
+            raise ConfigError(
+                f"{verb} has no key {key!r}",
+                expected=f"a key that worldplan {verb} --help lists",
+                found=f"{key}={value}",
+                fix=suggest(key, plain),
+            )
         plain[key] = value
+    for key, value in plain.items():
+        if isinstance(value, str) and isinstance(packaged.get(key), list):
+            plain[key] = listed(value)
     missing = [key for key, value in plain.items() if value == "???"]
     if missing:
         raise ConfigError(
             f"{verb} needs {', '.join(missing)}",
             fix=f"worldplan {verb} {missing[0]}=...; worldplan {verb} --help",
         )
+    values.check(plain, packaged)
     return plain
 
 
-def choices(group: str) -> list[str]:
-    """Names of the packaged configurations of a group."""
-    from importlib import resources
-
-    folder = resources.files("worldplan.configs") / group
-    names = [entry.name for entry in folder.iterdir()] if folder.is_dir() else []
-    return sorted(name[:-5] for name in names if name.endswith(".yaml"))
+choices = values.groups
 
 
 def build(config: Mapping[str, Any]) -> Any:
@@ -206,31 +245,88 @@ def build(config: Mapping[str, Any]) -> Any:
         raise ConfigError(f"{target} cannot be built", found=str(cause)) from error
 
 
-def prepare(config: Mapping[str, Any], verb: str) -> Path:
-    """Makes the output folder; one that holds something is refused unless told otherwise."""
-    if config["out"]:
-        out = Path(os.path.abspath(str(config["out"])))
-    else:
-        stamp = time.strftime("%Y%m%d-%H%M%S")
-        names = (f"{verb}-{stamp}{f'-{number}' if number else ''}" for number in itertools.count())
-        out = next(path for path in (Path("runs").absolute() / name for name in names) if not path.exists())
-    allowed = bool(config.get("overwrite")) or bool(config.get("resume"))
-    if out.exists() and not out.is_dir():
-        raise UsageError(f"out={out} is a file", expected="a folder")
-    if out.is_dir() and any(out.iterdir()) and not allowed:
+@contextmanager
+def prepare(config: Mapping[str, Any], verb: str, leftovers: Sequence[str] = ()) -> Iterator[Path]:
+    """Makes the output folder, and unmakes it where the run fails before it wrote anything.
+
+    A folder that holds something is refused unless told otherwise. With ``overwrite=true`` the files
+    and folders that the verb itself writes are cleared, and nothing else. They are put aside until the
+    new run has written something, so a mistyped name costs no earlier result.
+
+    Args:
+        config: ``out``, and ``overwrite`` or ``resume`` where the verb has them.
+        verb: names a folder below ``runs`` where `config` names none.
+        leftovers: what the verb writes, besides its configuration and its result.
+    """
+    out = _folder(config, verb)
+    overwrite, resume = bool(config.get("overwrite")), bool(config.get("resume"))
+    if overwrite and resume:
+        raise UsageError(
+            "resume and overwrite contradict each other",
+            expected="resume=true to go on, or overwrite=true to begin again",
+            found="both",
+        )
+    if out.is_dir() and any(out.iterdir()) and not overwrite and not resume:
         raise UsageError(
             f"out={out} is not empty",
             expected="a new or empty folder",
             found=f"{len(list(out.iterdir()))} entries",
-            fix="another out, or resume=true, or overwrite=true",
+            fix=f"another out, or {'resume=true, or ' if 'resume' in config else ''}overwrite=true",
         )
+    made = [path for path in (out, *out.parents) if not path.exists()]
     try:
         out.mkdir(parents=True, exist_ok=True)
-        if not os.access(out, os.W_OK):
+        if not os.access(out, os.W_OK | os.X_OK):
             raise PermissionError(13, "no write permission", str(out))
+        aside = _put_aside(out, (CONFIG, RESULT, *leftovers) if overwrite else (CONFIG,))
     except OSError as error:
-        raise UsageError(f"out={out} cannot be written to", found=str(error.strerror or error)) from error
+        _remove_empty(made)
+        raise UsageError(
+            f"out={out} cannot be written to",
+            expected="a folder that exists or can be made, with permission to write",
+            found=str(error.strerror or error),
+            fix="another out, or chmod u+w on this one",
+        ) from error
+    before = set(os.listdir(out))
+    try:
+        yield out
+    except BaseException:
+        if set(os.listdir(out)) <= {*before, CONFIG}:
+            (out / CONFIG).unlink(missing_ok=True)
+            for path in aside.iterdir() if aside else ():
+                os.replace(path, out / path.name)
+        raise
+    finally:
+        if aside:
+            shutil.rmtree(aside, ignore_errors=True)
+        _remove_empty(made)
+
+
+def _folder(config: Mapping[str, Any], verb: str) -> Path:
+    if not config["out"]:
+        stamp = time.strftime("%Y%m%d-%H%M%S")
+        names = (f"{verb}-{stamp}{f'-{number}' if number else ''}" for number in itertools.count())
+        return next(path for path in (Path("runs").absolute() / name for name in names) if not path.exists())
+    out = Path(os.path.abspath(str(config["out"])))
+    if out.exists() and not out.is_dir():
+        raise UsageError(f"out={out} is a file", expected="a folder", found="a file", fix="another out")
     return out
+
+
+def _put_aside(out: Path, names: Sequence[str]) -> Path | None:
+    there = [out / name for name in names if os.path.lexists(out / name)]
+    if not there:
+        return None
+    aside = Path(tempfile.mkdtemp(prefix=".earlier-", dir=out))
+    for path in there:
+        os.replace(path, aside / path.name)
+    return aside
+
+
+def _remove_empty(folders: Sequence[Path]) -> None:
+    for folder in folders:
+        with suppress(OSError):  # it holds something, and stays
+            folder.rmdir()
 
 
 def write_json(path: Path, value: Any) -> None:
@@ -241,17 +337,21 @@ def write_json(path: Path, value: Any) -> None:
 
 
 def verb_help(verb: str, text: str, module: ModuleType) -> str:
-    """Help of one verb: what it does, and its keys with their defaults."""
+    """Help of one verb: what it does, its keys with their defaults, and what can be chosen as a whole."""
     lines = [f"usage: worldplan {verb} {getattr(module, 'USAGE', '[key=value ...]')}", "", text]
     if not hasattr(module, "run_plain"):
         from importlib import resources
 
-        import yaml
-
         raw = (resources.files("worldplan.configs") / f"{verb}.yaml").read_text(encoding="utf-8")
-        comments = [line for line in raw.splitlines() if not line.startswith("defaults") and line.strip()]
-        yaml.safe_load(raw)
-        lines += ["", "keys and defaults:", *(f"  {line}" for line in comments)]
+        chosen, keys = values.split_defaults(raw)
+        lines += ["", "keys and defaults:", *(f"  {line}" for line in keys)]
+        if chosen:
+            lines += ["", "choices, the first the default:"]
+        for group, default in chosen.items():
+            others = [name for name in choices(group) if name != default]
+            inner = next(key for key in values.defaults(verb)[group] if key != "_target_")
+            lines += [f"  {group}={'|'.join([default, *others])}"]
+            lines += [f"  with keys of its own, as {group}.{inner}=...; --cfg prints them all"]
     return "\n".join(lines)
 
 
@@ -260,20 +360,31 @@ def _words(arguments: Arguments) -> list[str]:
     return [*arguments.words, *references, *arguments.overrides]
 
 
-def _combinations(arguments: Arguments) -> Iterator[Arguments]:
+def _combinations(arguments: Arguments, out_is_file: bool) -> Iterator[Arguments]:
     from hydra.core.override_parser.overrides_parser import OverridesParser
+    from hydra.errors import HydraException
 
-    parsed = OverridesParser.create().parse_overrides(list(arguments.overrides))
-    options = [
-        [f"{o.key_or_group}={value}" for value in o.sweep_string_iterator()]
-        if o.is_sweep_override()
-        else [text]
-        for o, text in zip(parsed, arguments.overrides, strict=True)
-    ]
-    base = arguments.references.get("out") or f"runs/multirun-{time.strftime('%Y%m%d-%H%M%S')}"
+    try:
+        parsed = OverridesParser.create().parse_overrides(list(arguments.overrides))
+        options = [
+            [f"{o.key_or_group}={value}" for value in o.sweep_string_iterator()]
+            if o.is_sweep_override()
+            else [text]
+            for o, text in zip(parsed, arguments.overrides, strict=True)
+        ]
+    except HydraException as error:
+        raise ConfigError(
+            "the combinations cannot be made out",
+            expected="key=a,b,c, key=range(0,3) or key=choice(a,b)",
+            found=str(error).strip().splitlines()[0],
+        ) from error
+    named = arguments.references.get("out")
+    base = Path(named or f"runs/multirun-{time.strftime('%Y%m%d-%H%M%S')}")
     for number, combination in enumerate(itertools.product(*options)):
-        references = {**arguments.references, "out": f"{base}/{number}"}
-        yield replace(arguments, overrides=tuple(combination), references=references)
+        out = base.with_name(f"{base.stem}-{number}{base.suffix}") if out_is_file else base / str(number)
+        # a file has no name of its own, and the verb asks for one
+        more = {} if out_is_file and not named else {"out": str(out)}
+        yield replace(arguments, overrides=tuple(combination), references={**arguments.references, **more})
 
 
 def _unusable(verb: str, overrides: list[str], error: Exception) -> ConfigError:
@@ -285,19 +396,23 @@ def _unusable(verb: str, overrides: list[str], error: Exception) -> ConfigError:
     if found:
         key = found.group(1) or found.group(2)
         known = _known_keys(verb)
-        return ConfigError(f"{verb} has no key {key!r}", found=" ".join(overrides), fix=suggest(key, known))
+        return ConfigError(
+            f"{verb} has no key {key!r}",
+            expected=f"a key that worldplan {verb} --help lists",
+            found=" ".join(overrides),
+            fix=suggest(key, known),
+        )
+    if absent := re.search(r"Could not find '(\w+)/([^']+)'", text):
+        return values.unknown_choice(*absent.groups())
     return ConfigError(
-        f"the configuration of {verb} cannot be composed", found=first, fix=f"worldplan {verb} --help"
+        f"the configuration of {verb} cannot be composed",
+        expected="key=value, lists as [a,b], odd text in quotes",
+        found=first,
+        fix=f"worldplan {verb} --help",
     )
 
 
 def _known_keys(verb: str) -> list[str]:
-    from importlib import resources
-
-    import yaml
-
-    raw = yaml.safe_load((resources.files("worldplan.configs") / f"{verb}.yaml").read_text(encoding="utf-8"))
-    keys = [key for key in raw if key != "defaults"]
-    nested = [f"{key}.{inner}" for key in keys if isinstance(raw[key], dict) for inner in raw[key]]
-    groups = [name for entry in raw.get("defaults", []) if isinstance(entry, dict) for name in entry]
-    return sorted({*keys, *nested, *groups, *(key for key in REFERENCES if key in raw)})
+    known = values.defaults(verb)
+    nested = [f"{key}.{inner}" for key, group in known.items() if isinstance(group, dict) for inner in group]
+    return sorted({*known, *(name for name in nested if not name.endswith("._target_"))})

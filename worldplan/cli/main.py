@@ -6,8 +6,12 @@ Nothing heavy is imported before a verb is known to run, so ``--help`` and ``--v
 from __future__ import annotations
 
 import importlib
+import os
+import re
+import select
 import sys
 from collections.abc import Sequence
+from contextlib import suppress
 from importlib import metadata
 
 from worldplan.cli.arguments import Arguments, parse
@@ -48,10 +52,24 @@ flags:
 exit codes: 0 done; 1 failed while running; 2 wrong use or unusable input;
             3 ran, and the verdict is no; 130 interrupted"""
 
+_ADVICE = re.compile(r"^  (try|expected): .*$", re.MULTILINE)
+_TYPED = {"True": "true", "False": "false", "None": "null"}
+_WORD = re.compile(r"(?<==)(True|False|None)\b")
+
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Runs one command and returns its exit code."""
     words = list(sys.argv[1:] if argv is None else argv)
+    code = 1  # of a run that its reader walked away from
+    try:
+        code = _answer(words)
+        sys.stdout.flush()
+    except BrokenPipeError:
+        _drop_output()
+    return code
+
+
+def _answer(words: Sequence[str]) -> int:
     if "--version" in words:
         print(f"worldplan {version()}")
         return 0
@@ -68,10 +86,27 @@ def main(argv: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         print("worldplan: interrupted", file=sys.stderr)
         return 130
-    except BrokenPipeError:
-        return 0
     except Exception as error:
+        if isinstance(error, BrokenPipeError) and _reader_left():
+            raise
         return _report(error, 1, "--traceback" in words)
+
+
+def _reader_left() -> bool:
+    # a broken pipe may also be one to a worker, which is no reason to be quiet
+    if not hasattr(select, "poll"):
+        return True
+    poll = select.poll()
+    for stream in (sys.stdout, sys.stderr):
+        with suppress(OSError, ValueError):
+            poll.register(stream.fileno(), 0)
+    return any(event & select.POLLERR for _, event in poll.poll(0))
+
+
+def _drop_output() -> None:
+    # Python flushes once more on its way out, and would complain there
+    with suppress(OSError, ValueError):
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def version() -> str:
@@ -95,6 +130,7 @@ def _run(verb: str, arguments: Arguments) -> int:
         print(job.verb_help(verb, VERBS[verb], module))
         return 0
     if hasattr(module, "run_plain"):
+        job.require_plain(verb, module, arguments)
         return int(module.run_plain(arguments))
     return job.run(verb, module, arguments)
 
@@ -103,10 +139,15 @@ def _report(error: Exception, code: int, traceback: bool) -> int:
     if traceback:
         raise error
     kind = "" if isinstance(error, WorldplanError) else f"{type(error).__name__}: "
-    print(f"worldplan: error: {kind}{error}", file=sys.stderr)
+    print(f"worldplan: error: {kind}{_spelled(str(error))}", file=sys.stderr)
     if not isinstance(error, WorldplanError):
         print("  try:      the same command with --traceback shows where", file=sys.stderr)
     return code
+
+
+def _spelled(message: str) -> str:
+    """Advice as one would type it here: the library says ``overwrite=True``, a command ``overwrite=true``."""
+    return _ADVICE.sub(lambda found: _WORD.sub(lambda word: _TYPED[word[0]], found[0]), message)
 
 
 if __name__ == "__main__":

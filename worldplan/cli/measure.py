@@ -11,6 +11,8 @@ from typing import Any
 from worldplan.cli.job import Job
 from worldplan.types import Episode, Estimate, EvalRecord, Policy, Start
 
+VALIDITY, CLIPS = "validity.json", "clips"  # beside records.jsonl
+
 
 @dataclass(frozen=True)
 class Measured:
@@ -110,6 +112,32 @@ def evaluate(
 
 def _advance(update: Any, before: int, total: int, done: int, _: int) -> None:
     update(before + done, total)
+
+
+def publish(
+    job: Job,
+    records: Sequence[EvalRecord],
+    found: Mapping[str, Any],
+    title: str,
+    validity: Any = None,
+    clips: Sequence[Any] = (),
+) -> None:
+    """Writes the report, and beside the records what it cannot be computed from: validity and clips.
+
+    Where the extra ``report`` is missing, says so: hours of episodes are not lost to a page.
+    """
+    from worldplan.errors import MissingExtra
+    from worldplan.evaluation import files, videos
+    from worldplan.evaluation.report import report
+
+    if validity is not None:
+        files.write_text(job.path(VALIDITY), files.dumps(validity.to_json(), indent=2) + "\n")
+    if clips:
+        videos.save(job.path(CLIPS), clips)
+    try:
+        report(records, job.path("report.html"), result=found, validity=validity, videos=clips, title=title)
+    except MissingExtra as error:
+        job.say(f"no report.html yet: {error}\n  then:     worldplan report {job.out}")
 
 
 def protocol(task: Any, facts: Mapping[str, Any], **more: Any) -> dict[str, Any]:

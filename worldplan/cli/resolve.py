@@ -183,6 +183,7 @@ def policy(
     kind, at, source = text.partition("@")
     if at and kind in choices("planner"):
         model = world_model(source)
+        require_task(model, task_, source)
         made = planning_policy(model, planner(kind), task_, execute=execute, name=text)
         return made, {"plans_with": _name(source)}
     return _plain(text, task_, starts), {}
@@ -215,6 +216,7 @@ def _plain(text: str, task_: Any, starts: Sequence[Start]) -> Policy:
             expected="a policy checkpoint, or a planner with a model",
             fix=f"cem@{text}",
         )
+    require_task(module, task_, text)
     module.name = _name(text)
     policy_: Policy = module
     return policy_
@@ -241,7 +243,38 @@ def reader(source: str | None, task_: Any) -> Any:
             fix="reader=CHECKPOINT, trained with model=reader",
         )
     module = checkpoint(wanted)
+    if not hasattr(module, "judge"):
+        raise UsageError(
+            f"{wanted} is no reader of states",
+            expected="a checkpoint trained with model=reader",
+            found=type(module).__name__,
+            fix="worldplan list checkpoints",
+        )
+    require_task(module, task_, wanted)
     return module.judge(task_.success, task_.progress)
+
+
+def require_task(module: Any, task_: Any, source: str) -> None:
+    """Refuses a checkpoint that was trained on another environment.
+
+    Raises:
+        ProtocolMismatch: names the environment, or the size of actions or states, that differs.
+    """
+    from worldplan import checkpoint as room
+    from worldplan.protocol import require_match
+
+    spec = getattr(module, "spec", None)
+    if spec is not None:
+        expected = {"env": spec.env, "action_dim": spec.action.dim}
+    else:  # a reader knows its states, and its checkpoint what it was trained on
+        trained = (room.describe(source).get("training") or {}).get("data") or {}
+        expected = {"env": (trained.get("attrs") or {}).get("env"), "state_dim": module.config.state_dim}
+    found = {"env": task_.name, "action_dim": task_.action.dim, "state_dim": len(task_.state_names)}
+    known = {key: value for key, value in expected.items() if value is not None}
+    require_match(
+        known, {key: found[key] for key in known}, f"{source} and the environment",
+        fix=f"env={known['env']}, or a checkpoint trained on {task_.name}" if "env" in known else None,
+    )  # fmt: skip
 
 
 def _name(source: str) -> str:

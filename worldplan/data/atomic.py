@@ -17,7 +17,8 @@ from worldplan.errors import DataError, RunError
 def replacing(path: Path, overwrite: bool = False) -> Iterator[Path]:
     """Yields a draft beside `path` that takes its name when the block succeeds.
 
-    When the block fails, Ctrl-C included, the draft is deleted and `path` is as it was. A killed
+    When the block fails, Ctrl-C included, the draft and folders made for it are deleted and `path` is as
+    it was. A killed
     process leaves at most a hidden ``.tmp`` file of another name.
 
     Raises:
@@ -26,16 +27,12 @@ def replacing(path: Path, overwrite: bool = False) -> Iterator[Path]:
     """
     _refuse_existing(path, overwrite)
     draft = path.parent / f".{uuid.uuid4().hex}.tmp"
+    made = [folder for folder in path.parents if not os.path.lexists(folder)]
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         builtins.open(draft, "xb").close()
     except OSError as error:
-        raise DataError(
-            f"cannot write {path}",
-            expected="a folder that exists or can be made, with permission to write",
-            found=f"{error.strerror or error}",
-            fix="another folder, or chmod u+w on this one",
-        ) from error
+        raise _unwritable(path, error) from error
     try:
         yield draft
         _settle(draft)
@@ -47,14 +44,48 @@ def replacing(path: Path, overwrite: bool = False) -> Iterator[Path]:
         raise
     finally:
         draft.unlink(missing_ok=True)
+        for folder in made:
+            with contextlib.suppress(OSError):  # it holds something, and stays
+                folder.rmdir()
+
+
+def require_writable(path: Path, overwrite: bool = False) -> None:
+    """Finds out, before hours of work, whether `replacing` will be able to write; leaves no trace.
+
+    Raises:
+        DataError: `path` exists and may not be overwritten, or its folder cannot be made or written to.
+    """
+    path = Path(os.path.abspath(path))
+    _refuse_existing(path, overwrite)
+    nearest = next(folder for folder in path.parents if os.path.lexists(folder))
+    probe = nearest / f".{uuid.uuid4().hex}.tmp"
+    try:
+        builtins.open(probe, "xb").close()
+        probe.unlink()
+    except OSError as error:
+        raise _unwritable(path, error) from error
+
+
+def _unwritable(path: Path, error: OSError) -> DataError:
+    return DataError(
+        f"cannot write {path}",
+        expected="a folder that exists or can be made, with permission to write",
+        found=f"{error.strerror or error}",
+        fix="another folder, or chmod u+w on this one",
+    )
 
 
 def _refuse_existing(path: Path, overwrite: bool) -> None:
     if path.is_dir():
-        raise DataError(f"{path} is a folder", expected="the path of a file", fix=f"{path / 'data.h5'}")
+        raise DataError(
+            f"{path} is a folder", expected="the path of a file", found="a folder", fix=f"{path / 'data.h5'}"
+        )
     if path.exists() and not overwrite:
         raise DataError(
-            f"{path} exists already", expected="a new file", fix="another path, or overwrite=True"
+            f"{path} exists already",
+            expected="a new file",
+            found="an earlier one",
+            fix="another path, or overwrite=True",
         )
 
 

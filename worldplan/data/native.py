@@ -302,7 +302,12 @@ def _stamp(path: Path) -> tuple[int, int]:
     try:
         status = path.stat()
     except FileNotFoundError:
-        raise DataError(f"no such file: {path}", fix=_neighbours(path)) from None
+        raise DataError(
+            f"no such file: {path}",
+            expected="an HDF5 file",
+            found="nothing of that name",
+            fix=_neighbours(path),
+        ) from None
     except OSError as error:
         raise DataError(f"cannot open {path}", found=f"{error.strerror}") from error
     if path.is_dir():
@@ -310,6 +315,7 @@ def _stamp(path: Path) -> tuple[int, int]:
         raise DataError(
             f"{path} is a folder",
             expected="an HDF5 file",
+            found="a folder",
             fix=" or ".join(str(path / name) for name in inside[:3]) or None,
         )
     return status.st_size, status.st_mtime_ns

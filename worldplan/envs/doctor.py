@@ -16,7 +16,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 PYTHONS = ((3, 11), (3, 13))
-_PUSHT = 'pip install "worldplan[pusht]" && pip install --no-deps "gym-pusht>=0.1.5"'
+_PUSHT = 'pip install "worldplan[pusht]" && pip install --no-deps "gym-pusht==0.1.8"'
 _PACKAGES = "apt-get install -y --no-install-recommends"
 _DRAW = """
 import numpy as np

@@ -30,7 +30,7 @@ ANGLE_TOLERANCE = np.pi / 9
 ACTION_SCALE = 100.0
 STATE_NAMES = ("agent_x", "agent_y", "block_x", "block_y", "block_angle", "agent_vx", "agent_vy")
 # the extra cannot bring gym-pusht itself, which asks for an OpenCV build that needs libGL
-_INSTALL = 'pip install "worldplan[pusht]" && pip install --no-deps "gym-pusht>=0.1.5"'
+_INSTALL = 'pip install "worldplan[pusht]" && pip install --no-deps "gym-pusht==0.1.8"'
 _SUBSTEPS, _DT, _K_P, _K_V = 10, 0.01, 100.0, 20.0
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import base64
 import io
+import json
 import os
 import tempfile
 from collections.abc import Sequence
@@ -22,6 +23,8 @@ from worldplan.evaluation import files
 from worldplan.types import Array
 
 MIMES = {".mp4": "video/mp4", ".gif": "image/gif", ".png": "image/png"}
+INDEX = "clips.json"
+_INDEXED: dict[str, type] = {"title": str, "mime": str, "width": int, "height": int, "note": str}
 _PAPER, _INK = 255, (40, 40, 40)
 _GAP = 6
 
@@ -93,6 +96,44 @@ def read(path: str | os.PathLike[str], title: str = "", note: str = "") -> Clip:
         return Clip(title or source.stem, source.read_bytes(), MIMES[suffix], width, height, note)
     except (OSError, StopIteration, ValueError) as error:
         raise DataError(f"{source} cannot be read", found=str(error).strip().split("\n")[-1]) from error
+
+
+def save(folder: str | os.PathLike[str], clips: Sequence[Clip]) -> None:
+    """Writes clips as files that any player opens, in order, and an index of what a report says of them."""
+    index = []
+    for number, each in enumerate(clips):
+        suffix = next(suffix for suffix, mime in MIMES.items() if mime == each.mime)
+        name = f"{number:03d}{suffix}"
+        files.write_bytes(Path(folder) / name, each.data)
+        index.append({"file": name, **{key: getattr(each, key) for key in _INDEXED}})
+    files.write_text(Path(folder) / INDEX, files.dumps(index, indent=2) + "\n")
+
+
+def load(folder: str | os.PathLike[str]) -> list[Clip]:
+    """Clips that `save` wrote, in order; without an index, every clip of the folder by name.
+
+    Raises:
+        DataError: the index or a file cannot be read.
+        MissingExtra: ``.mp4`` without an index and without the extra ``video``.
+    """
+    source = Path(folder)
+    if not (source / INDEX).is_file():
+        return [read(path) for path in sorted(source.iterdir()) if path.suffix.lower() in MIMES]
+    try:
+        rows = json.loads(files.read_text(source / INDEX))
+        # a name without its folders: an index never leads out of its own
+        paths = [source / Path(str(row["file"])).name for row in rows]
+        facts = [{key: kind(row[key]) for key, kind in _INDEXED.items()} for row in rows]
+        if strange := {each["mime"] for each in facts} - set(MIMES.values()):
+            raise ValueError(f"{strange} is no kind of clip")
+        return [Clip(data=path.read_bytes(), **each) for path, each in zip(paths, facts, strict=True)]
+    except (OSError, KeyError, TypeError, ValueError) as error:
+        raise DataError(
+            f"{source / INDEX} is no index of clips",
+            expected="a list of objects with file, " + ", ".join(_INDEXED),
+            found=f"{type(error).__name__}: {error}",
+            fix="delete it, and the clips are taken by name",
+        ) from error
 
 
 def write(path: str | os.PathLike[str], frames: Array, *, fps: float = 10) -> Path:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 from worldplan.cli import resolve
@@ -22,10 +23,12 @@ def run(job: Job) -> tuple[dict[str, Any], int]:
     from dataclasses import asdict
 
     from worldplan.data import native
+    from worldplan.data.atomic import require_writable
     from worldplan.envs.vector import SimVectorEnv
     from worldplan.loop import collect
 
     c = job.config
+    require_writable(Path(str(c["out"])), bool(c["overwrite"]))
     resolve.threads({"threads": 1})
     task = resolve.task(c["env"])
     begins = starts(int(c["seed"]), int(c["episodes"]))

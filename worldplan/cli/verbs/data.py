@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
+from worldplan.cli import values
 from worldplan.cli.arguments import Arguments
 from worldplan.errors import ConfigError, UsageError, suggest
 
+KEYS = True
 USAGE = "inspect | check | split | evalset  FILE [key=value ...]"
 
 
@@ -26,6 +29,7 @@ def run_plain(arguments: Arguments) -> int:
 
 
 def _inspect(path: str, arguments: Arguments) -> int:
+    _options(arguments)
     from worldplan.data import native
     from worldplan.data.inspect import inspect
 
@@ -38,6 +42,7 @@ def _inspect(path: str, arguments: Arguments) -> int:
 
 
 def _check(path: str, arguments: Arguments) -> int:
+    _options(arguments)
     from worldplan.data import native
     from worldplan.data.check import check
 
@@ -67,12 +72,26 @@ def _split(path: str, arguments: Arguments) -> int:
 def _evalset(path: str, arguments: Arguments) -> int:
     from worldplan.cli import resolve
     from worldplan.data import evalset, native
+    from worldplan.data.atomic import require_writable
     from worldplan.data.split import split
 
-    options = _options(arguments, held_out=0.1, seed=0, pairs=300, goal_offset=25, budget=50, name="")
+    options = _options(
+        arguments,
+        "out",
+        "env",
+        held_out=0.1,
+        seed=0,
+        pairs=300,
+        goal_offset=25,
+        budget=50,
+        name="",
+        overwrite=False,
+    )
     out = arguments.references.get("out")
     if not out:
         raise UsageError("data evalset needs a file to write", fix="out=starts.npz")
+    overwrite = bool(options["overwrite"])
+    require_writable(Path(out), overwrite)
     dataset = native.open(path)
     task = resolve.task(arguments.references.get("env") or str(dataset.attrs.get("env")))
     # held_out=1 takes a file whose episodes no model was trained on
@@ -83,19 +102,30 @@ def _evalset(path: str, arguments: Arguments) -> int:
         num_pairs=int(options["pairs"]), goal_offset=int(options["goal_offset"]),
         budget=int(options["budget"]), seed=int(options["seed"]),
     )  # fmt: skip
-    evalset.write(out, made)
+    evalset.write(out, made, overwrite=overwrite)
     print(made)
     return 0
 
 
-def _options(arguments: Arguments, **defaults: Any) -> dict[str, Any]:
+def _options(arguments: Arguments, *references: str, **defaults: Any) -> dict[str, Any]:
     found = dict(defaults)
-    for word in arguments.overrides:
-        key, _, value = word.partition("=")
+    for key, value in [*_pairs(arguments), *arguments.references.items()]:
+        if key in references:
+            continue
         if key not in defaults:
-            raise ConfigError(f"data has no key {key!r}", fix=suggest(key, [*defaults, "out", "env"]))
-        found[key] = value
+            known = [*defaults, *references]
+            raise ConfigError(
+                f"data {arguments.words[0]} has no key {key!r}",
+                expected=f"one of: {', '.join(known)}" if known else "no keys",
+                found=f"{key}={value}",
+                fix=suggest(key, known) if known else None,
+            )
+        found[key] = values.parsed(key, value, defaults[key])
     return found
+
+
+def _pairs(arguments: Arguments) -> list[tuple[str, str]]:
+    return [(key, value) for key, _, value in (word.partition("=") for word in arguments.overrides)]
 
 
 def _print_tree(value: dict[str, Any], indent: str = "") -> None:

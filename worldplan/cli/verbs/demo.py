@@ -13,6 +13,7 @@ from typing import Any
 
 from worldplan.cli import measure, pictures, resolve
 from worldplan.cli.arguments import Arguments
+from worldplan.cli.job import LEFTOVERS as REPORTED
 from worldplan.cli.job import Job, compose, write_json
 from worldplan.cli.verbs import collect, rank, train
 
@@ -24,6 +25,7 @@ PLANNER = {
     "num_elites": 20,
 }
 POLICIES = ("nothing", "random", "replay", "replay+noise0.1", "replay+noise0.3", CLONE)
+LEFTOVERS = ("episodes.h5", "episodes.h5.cache", "model", *REPORTED)
 
 
 def run(job: Job) -> tuple[dict[str, Any], int]:
@@ -31,7 +33,6 @@ def run(job: Job) -> tuple[dict[str, Any], int]:
     from worldplan.evaluation import records as room
     from worldplan.evaluation import result, validity
     from worldplan.evaluation.ranking import rank as order
-    from worldplan.evaluation.report import report
 
     c, began = job.config, time.perf_counter()
     assert job.out is not None
@@ -132,13 +133,11 @@ def run(job: Job) -> tuple[dict[str, Any], int]:
         extra={"planned": {each.policy: measure.shown(each.success) for each in planned}},
     )  # fmt: skip
     clips = pictures.plan_clips(planned[0].episodes, reference) + pictures.rank_clips(real, dreamt)
-    page = report(
-        records, job.path("report.html"), result=found, validity=checked, videos=clips,
-        title="worldplan demo: planning and policy ranking on Push-T",
-    )  # fmt: skip
+    title = "worldplan demo: planning and policy ranking on Push-T"
+    measure.publish(job, records, found, title, checked, clips)
     job.say(measure.table([*planned, *measured]))
     job.say(rank.agreement_text(found))
-    job.say(f"done in {took:.0f} s; open {page}")
+    job.say(f"done in {took:.0f} s; open {job.path('report.html')}")
     return found, 0
 
 

@@ -9,7 +9,7 @@ from worldplan.cli.job import Job
 
 
 def run(job: Job) -> tuple[dict[str, Any], int]:
-    """Runs the policy from the starts of the evaluation set; writes records and a result."""
+    """Runs the policy from the starts of the evaluation set; writes records, a result and a report."""
     from worldplan.evaluation import records as room
     from worldplan.evaluation import result
 
@@ -27,5 +27,6 @@ def run(job: Job) -> tuple[dict[str, Any], int]:
         task=task.name, policy=str(c["policy"]), success=run_.success, demanding=run_.demanding,
         seconds_per_decision=run_.decisions, protocol=measure.protocol(task, facts), command=job.command,
     )  # fmt: skip
+    measure.publish(job, run_.records, found, f"{c['policy']} on {task.name}")
     job.say(measure.table([run_]))
     return found, 0

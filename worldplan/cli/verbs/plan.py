@@ -15,7 +15,6 @@ def run(job: Job) -> tuple[dict[str, Any], int]:
     """Plans from the starts of the evaluation set; writes records, a result, a report and videos."""
     from worldplan.evaluation import records as room
     from worldplan.evaluation import result
-    from worldplan.evaluation.report import report
 
     c = job.config
     resolve.threads(c)
@@ -70,7 +69,7 @@ def run(job: Job) -> tuple[dict[str, Any], int]:
         ),
     )  # fmt: skip
     clips = pictures.plan_clips(main.episodes, model)
-    report(records, job.path("report.html"), result=found, videos=clips, title=f"{label} on {task.name}")
+    measure.publish(job, records, found, f"{label} on {task.name}", None, clips)
     job.say(measure.table([main, *rows]))
     return found, 0
 

@@ -2,13 +2,26 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from worldplan.cli import measure, pictures, resolve
-from worldplan.cli.arguments import listed
 from worldplan.cli.job import Job
 from worldplan.cli.verbs.plan import require_env
-from worldplan.errors import UsageError
+from worldplan.errors import ConfigError, UsageError
+
+
+def check(config: Mapping[str, Any]) -> None:
+    """Refuses a ranking of nobody, or of one policy against itself."""
+    names = [str(each) for each in config["policies"]]
+    twice = sorted({name for name in names if names.count(name) > 1})
+    if not names or twice:
+        raise ConfigError(
+            "policies cannot be ranked",
+            expected="one name or more, each of them once",
+            found=f"{', '.join(twice)} more than once" if twice else "none",
+            fix="policies=[nothing,random,replay]",
+        )
 
 
 def run(job: Job) -> tuple[dict[str, Any], int]:
@@ -16,7 +29,6 @@ def run(job: Job) -> tuple[dict[str, Any], int]:
     from worldplan.evaluation import records as room
     from worldplan.evaluation import result, validity
     from worldplan.evaluation.ranking import rank
-    from worldplan.evaluation.report import report
 
     c = job.config
     resolve.threads(c)
@@ -37,13 +49,10 @@ def run(job: Job) -> tuple[dict[str, Any], int]:
             )
         judges[second] = resolve.world_model(str(c["scorer"]))
         require_env(judges[second], task)
-    policies = (
-        listed(c["policies"]) if isinstance(c["policies"], str) else [str(each) for each in c["policies"]]
-    )
+    policies = [str(each) for each in c["policies"]]
+    elsewhere = outside(str(c["real"])) if c["real"] else []
     measured = compare(job, task, judges, policies, starts, facts, c)
-    records = [record for each in measured for record in each.records]
-    if c["real"]:
-        records += outside(str(c["real"]))
+    records = [*(record for each in measured for record in each.records), *elsewhere]
     room.write(job.path("records.jsonl"), records)
     ranking = rank(records, seed=int(c["seed"]))
     real = [episode for each in measured for episode in each.episodes if episode.meta["source"] == "real"]
@@ -62,11 +71,8 @@ def run(job: Job) -> tuple[dict[str, Any], int]:
     found = result.build(
         ranking=ranking, validity=checked, protocol=measure.protocol(task, facts), command=job.command
     )
-    clips = pictures.rank_clips(real, dreamt)
-    report(
-        records, job.path("report.html"), result=found, validity=checked, videos=clips,
-        title=f"Ranking of {len(policies)} policies on {task.name}",
-    )  # fmt: skip
+    title = f"Ranking of {len(policies)} policies on {task.name}"
+    measure.publish(job, records, found, title, checked, pictures.rank_clips(real, dreamt))
     job.say(measure.table(measured))
     job.say(agreement_text(found))
     return found, 0

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 from worldplan.cli import measure, resolve
 from worldplan.cli.job import Job
+from worldplan.cli.verbs.plan import require_env
 
 OUT_IS_FILE = True
 
@@ -13,13 +15,16 @@ OUT_IS_FILE = True
 def run(job: Job) -> tuple[dict[str, Any], int]:
     """Imagines episodes and writes them with their origin: ``source`` model, and the model's name."""
     from worldplan.data import native
+    from worldplan.data.atomic import require_writable
     from worldplan.envs.imagined import ImaginedVectorEnv
     from worldplan.loop import collect
 
     c = job.config
+    require_writable(Path(str(c["out"])), bool(c["overwrite"]))
     resolve.threads(c)
     model = resolve.world_model(str(c["model"]))
     task = resolve.task(c["env"] or model.spec.env)
+    require_env(model, task)
     starts, _ = resolve.start_set(c["starts"], task.name, int(c["episodes"]))
     policy, _ = resolve.policy(str(c["policy"]), task, starts)
     name = resolve.model_name(str(c["model"]))

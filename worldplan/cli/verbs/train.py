@@ -13,6 +13,7 @@ from worldplan.cli.job import Job, build
 from worldplan.errors import DataError
 
 USAGE = "model=lewm_small data=FILE.h5 [out=FOLDER] [key=value ...]"
+LEFTOVERS = ("model", "refine", "heads", "checkpoint")  # what overwrite=true clears
 
 
 def run(job: Job) -> tuple[dict[str, Any], int]:
@@ -159,7 +160,8 @@ def held_out_loss(module: Any, windows: Any, dataset: Any, test: Any) -> dict[st
     held = Windows(dataset, windows.steps, windows.frame_skip, test, windows.keys)
     sampler = held.sampler(64, seed=0)
     with torch.no_grad():
-        losses = [float(module.loss(sampler[i], Noise.of(0, 64), 0)[0]) for i in range(min(8, len(sampler)))]
+        batches = [sampler[i] for i in range(min(8, len(sampler)))]
+        losses = [float(module.loss(each, Noise.of(0, len(each.mask)), 0)[0]) for each in batches]
     return {"loss": sum(losses) / len(losses)}
 
 

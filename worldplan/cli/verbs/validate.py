@@ -7,6 +7,10 @@ from typing import Any
 from worldplan.cli import measure, resolve
 from worldplan.cli.job import Job
 from worldplan.cli.verbs.plan import require_env
+from worldplan.errors import DataError
+from worldplan.protocol import require_match
+
+LEFTOVERS = ()
 
 
 def run(job: Job) -> tuple[dict[str, Any], int]:
@@ -25,12 +29,22 @@ def run(job: Job) -> tuple[dict[str, Any], int]:
     task = resolve.task(model.spec.env)
     require_env(model, task)
     dataset = native.open(str(c["data"]))
+    require_fit(dataset, task)
     steps = int(c["steps"])
     long = [i for i in range(len(dataset)) if dataset.lengths[i] > steps][: int(c["episodes"])]
+    if not long:
+        longest = int(dataset.lengths.max()) - 1
+        raise DataError(
+            f"no episode of {dataset.path} is long enough",
+            expected=f"{steps} steps",
+            found=f"{longest} in the longest of {len(dataset)} episodes",
+            fix=f"steps={longest}",
+        )
     starts = []
     for i in long:
         episode = dataset.episode(i)
-        state = episode.obs["state"]
+        state = episode.obs["state"][: steps + 1]
+        native.require_finite(state, "state", dataset.path, i)
         starts.append(
             Start(
                 f"validate/{i:06d}",
@@ -60,3 +74,29 @@ def run(job: Job) -> tuple[dict[str, Any], int]:
         job.say(f"{name:<16} {estimate.value} [{estimate.low}, {estimate.high}] n={estimate.n}")
     gain = checked.estimates.get("psnr_gain")
     return found, 3 if gain is not None and gain.value is not None and gain.value <= 0 else 0
+
+
+def require_fit(dataset: Any, task: Any) -> None:
+    """Refuses episodes that cannot be replayed in the task: of another environment, or of other sizes.
+
+    Raises:
+        DataError: actions or states are missing, or of another size.
+        ProtocolMismatch: they come from another environment.
+    """
+    recorded = dataset.attrs.get("env")
+    if recorded is not None:
+        require_match(
+            {"env": task.name},
+            {"env": str(recorded)},
+            f"the model and {dataset.path}",
+            fix=f"episodes of {task.name}, or a model trained on {recorded}",
+        )
+    for key, size in (("action", task.action.dim), ("state", len(task.state_names))):
+        column = dataset.column(key)
+        if tuple(column.shape) != (size,):
+            raise DataError(
+                f"{dataset.path}: {key!r} does not fit {task.name}",
+                expected=f"{size} numbers per row",
+                found=str(list(column.shape)),
+                fix=f"episodes of {task.name}",
+            )
