@@ -155,6 +155,13 @@ def test_everything_recorded_can_be_read_without_the_weights(tmp_path: Path) -> 
     assert told["card"].startswith("---\nlibrary_name: worldplan\ntags:\n- worldplan\n")
 
 
+def test_a_card_shortens_what_nobody_reads_there(tmp_path: Path) -> None:
+    training = {"held_out_episodes": list(range(3, 43)), "seconds": 12.3456789012}
+    card = checkpoint.describe(_saved(tmp_path / "c", training=training))["card"]
+    assert "`40 entries, 3 to 42; all of them are in config.json`" in card and "`12.3457`" in card
+    assert checkpoint.describe(tmp_path / "c")["training"] == training
+
+
 def test_describing_imports_no_torch(tmp_path: Path) -> None:
     folder = _saved(tmp_path / "c")
     program = f"import sys\nfrom worldplan import checkpoint\ncheckpoint.describe({str(folder)!r})\n"

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 _ESTIMATE = {"value", "low", "high", "n", "method"}
+_MOST = 16  # entries of a list that are shown
 
 
 def card_text(manifest: Mapping[str, Any], prose: str = "") -> str:
@@ -48,7 +49,10 @@ def card_text(manifest: Mapping[str, Any], prose: str = "") -> str:
         ("What it is fed", "spec"),
         ("Architecture", "config"),
     ):
-        facts = list(_facts(manifest[name], ""))
+        known = manifest[name]
+        if name == "training" and isinstance(known, Mapping) and known.get("model") == manifest["config"]:
+            known = {key: value for key, value in known.items() if key != "model"}  # stands below
+        facts = list(_facts(known, ""))
         lines += [f"## {heading}", "", *facts, ""] if facts else []
     return "\n".join(lines)
 
@@ -63,8 +67,15 @@ def _facts(value: Any, path: str) -> Iterator[str]:
         for index, item in enumerate(value):
             yield from _facts(item, f"{path}[{index}]")
     elif value is not None and value not in ("", [], {}):
-        shown = " ".join(str(value).split())
+        shown = _shown(value)
         yield f"- {path}: `{shown}`" if path else f"- `{shown}`"
+
+
+def _shown(value: Any) -> str:
+    """On one line; numbers to six digits, long lists by their ends."""
+    if isinstance(value, list) and len(value) > _MOST:
+        return f"{len(value)} entries, {value[0]} to {value[-1]}; all of them are in config.json"
+    return f"{value:.6g}" if isinstance(value, float) else " ".join(str(value).split())
 
 
 def _estimate(value: Mapping[str, Any]) -> str:
