@@ -10,6 +10,7 @@ from typing import Any
 
 from worldplan.cli import resolve
 from worldplan.cli.job import Job, build
+from worldplan.cli.probing import Probe
 from worldplan.errors import DataError
 
 USAGE = "model=lewm_small data=FILE.h5 [out=FOLDER] [key=value ...]"
@@ -163,39 +164,6 @@ def held_out_loss(module: Any, windows: Any, dataset: Any, test: Any) -> dict[st
         batches = [sampler[i] for i in range(min(8, len(sampler)))]
         losses = [float(module.loss(each, Noise.of(0, len(each.mask)), 0)[0]) for each in batches]
     return {"loss": sum(losses) / len(losses)}
-
-
-class Probe:
-    """How well the state can be read, linearly, from the latents of held-out frames."""
-
-    def __init__(self, dataset: Any, train: Any, test: Any, task: Any, frames: int = 3000) -> None:
-        import numpy as np
-        import torch
-
-        parts = [
-            rows[:: max(1, len(rows) * 2 // frames)] for rows in (dataset.rows(train), dataset.rows(test))
-        ]
-        rows = np.concatenate(parts)
-        pixels = np.asarray(dataset.array("pixels", rows))
-        self.pixels = torch.from_numpy(np.ascontiguousarray(pixels)).permute(0, 3, 1, 2)
-        self.states = torch.from_numpy(np.asarray(dataset.array("state", rows), np.float32))
-        self.train = torch.arange(len(rows)) < len(parts[0])
-        self.names = list(task.state_names)
-        self.angles = [task.state_names[i] for i in resolve.angles(task)]
-
-    def __call__(self, module: Any) -> dict[str, float | None]:
-        """R2 per state entry."""
-        import torch
-
-        from worldplan.training.probe import probe
-
-        was = module.training
-        module.eval()
-        with torch.no_grad():
-            latents = torch.cat([module.embed({"pixels": part}) for part in self.pixels.split(250)])
-        module.train(was)
-        found = probe(latents, self.states, self.names, self.angles, train=self.train, test=~self.train)
-        return {f"r2/{name}": value for name, value in found.items()}
 
 
 def _fit(
