@@ -73,12 +73,14 @@ def test_the_loss_equals_its_definition(weight: float) -> None:
 
 
 def test_larger_frames_are_averaged_down() -> None:
-    decoder = made()
-    frames = drawn(4, 8).repeat_interleave(2, 2).repeat_interleave(2, 3)
-    latents = latents_of(4, 5)
-    torch.testing.assert_close(decoder.loss(latents, frames), decoder.loss(latents, drawn(4, 8)))
-    decoder.fit(stored(frames))
-    torch.testing.assert_close(decoder.mean, mean_frame(stored(drawn(4, 8))))
+    decoder, large, latents = made(), drawn(4, 16), latents_of(4, 5)
+    small = large.double().view(4, 3, 8, 2, 8, 2).mean((3, 5)).float()
+    with torch.no_grad():
+        share = (64 * decoder(latents) - (small - decoder.mean)).square().sum()
+        share = share / (small - decoder.mean).square().sum()
+        torch.testing.assert_close(decoder.loss(latents, large), share)
+    decoder.fit(stored(large))
+    torch.testing.assert_close(decoder.mean, small.mean(0))
 
 
 def test_a_silent_decoder_draws_the_mean_and_a_loud_one_stays_within_bytes() -> None:
