@@ -190,7 +190,7 @@ class GCBC(nn.Module):
         Raises:
             UsageError: an input is not what the network reads.
         """
-        present = self._input({self.config.inputs: batch.obs[self.config.inputs][:, 0]}, "")
+        present = self._input({key: value[:, 0] for key, value in batch.obs.items()}, "")
         steps, dim = self.config.frame_skip, self.spec.action.dim
         actions = batch.actions.reshape(len(present), -1, dim)[:, : self.config.chunk]
         mask = batch.mask.repeat_interleave(steps, 1)[:, : self.config.chunk]

@@ -90,14 +90,22 @@ class Reader(nn.Module):
         return cls(parse(ReaderConfig, config), spec)
 
     def fit_statistics(self, columns: Mapping[str, Array]) -> None:
-        """Measures the state, ``state [n, s]``; raises `DataError` where it is missing or of another size."""
-        found = columns["state"].shape[1:] if "state" in columns else "nothing"
-        if found != (self.config.state_dim,):
-            raise DataError(
-                "the reader's states cannot be measured",
-                expected=f"rows of {self.config.state_dim} entries under 'state'",
-                found=str(found),
-            )
+        """Measures ``state [n, s]``, and ``pixels uint8 [n, h, w, 3]`` for a centred reader.
+
+        Raises:
+            DataError: a column is missing, or of another size.
+        """
+        sizes: dict[str, tuple[int, ...]] = {"state": (self.config.state_dim,)}
+        if self.crop is not None:
+            sizes["pixels"] = (*self._shape[1:], 3)
+        for key, size in sizes.items():
+            found = columns[key].shape[1:] if key in columns else "nothing"
+            if found != size:
+                raise DataError(
+                    f"the reader's {key!r} cannot be measured",
+                    expected=f"rows of shape {list(size)}",
+                    found=found if isinstance(found, str) else f"rows of shape {list(found)}",
+                )
         self.head.fit(Statistics.of(columns["state"], "state"))
         if self.crop is not None:
             self.crop.mean_frame.copy_(mean_frame(columns["pixels"]))
