@@ -23,7 +23,14 @@ TINY = [
     "model.sigreg_directions=8",
     "model.head_hidden=16",
 ]
-SHORT = ["train.steps=3", "train.head_steps=2", "train.batch_size=8", "train.probe_every=0", "--quiet"]
+SHORT = [
+    "train.steps=3",
+    "train.refine_steps=2",
+    "train.head_steps=2",
+    "train.batch_size=8",
+    "train.probe_every=0",
+    "--quiet",
+]
 CEM = ["planner.num_samples=8", "planner.num_iterations=2", "planner.num_elites=4"]
 
 
