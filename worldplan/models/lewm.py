@@ -29,6 +29,7 @@ from worldplan.models.encoders import ConvEncoder, ViTEncoder, frames_of
 from worldplan.models.heads import Heads
 from worldplan.models.lewm_config import LeWMConfig
 from worldplan.models.predictors import AdaLNPredictor, MLPPredictor, Projector, histories
+from worldplan.models.refine import LATENT
 from worldplan.models.settings import parse
 from worldplan.models.sigreg import SIGReg
 from worldplan.normalize import Normalizer, Statistics
@@ -227,12 +228,16 @@ class LeWM(nn.Module):
     def latents(self, batch: Batch) -> tuple[Tensor, Tensor, Tensor]:
         """Latents ``[B, F, D]`` of a batch, its frames ``[B, F, 3, h, w]``, and which exist, ``[B, F]``.
 
+        A batch that holds latents, under ``"latent"``, is not encoded again; see `refine.embedded`.
+
         Raises:
             UsageError: the frames are not what the model looks at.
         """
         frames = frames_of(batch.obs, self._pixels, self._shape, time=True)
         seen = torch.cat((torch.ones_like(batch.mask[:, :1]), batch.mask), 1)
         assert frames.shape[:2] == seen.shape, (frames.shape, batch.mask.shape)
+        if LATENT in batch.obs:
+            return batch.obs[LATENT], frames, seen
         return self._latents(frames.flatten(0, 1)).view(*seen.shape, -1), frames, seen
 
     def _latents(self, frames: Tensor) -> Tensor:

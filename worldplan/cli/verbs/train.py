@@ -44,14 +44,8 @@ def run(job: Job) -> tuple[dict[str, Any], int]:
         job, module, windows, settings, probe, "model", float(settings["max_seconds"] or 0) or None
     )
     module.eval()
-    if settings["refine_steps"] and hasattr(module, "predictor"):
-        seconds += refine(job, module, windows, settings)
-    if getattr(getattr(module, "heads", None), "names", ()) and not module.config.head_weight:
-        from worldplan.models.heads import HeadTraining
-
-        heads = {**settings, "steps": int(settings["head_steps"]), "probe_every": 0}
-        pairs = Windows(dataset, 2, frame_skip, train, windows.keys, cache=bool(c["cache"]))
-        seconds += _fit(job, HeadTraining(module), pairs, heads, None, "heads", None)
+    if hasattr(module, "predictor"):
+        seconds += further(job, module, windows, settings)
     measured = probe(module) if probe is not None else held_out_loss(module, windows, dataset, test)
     training = {
         "command": job.command,
@@ -75,33 +69,48 @@ def run(job: Job) -> tuple[dict[str, Any], int]:
     return {"checkpoint": str(folder), "seconds": seconds, "held_out": measured}, 0
 
 
-def refine(job: Job, module: Any, windows: Any, settings: dict[str, Any]) -> float:
-    """Trains the predictor on, with the latents of all frames computed once; returns the seconds."""
-    from worldplan.data.cache import cached
+def further(job: Job, module: Any, windows: Any, settings: dict[str, Any]) -> float:
+    """Trains predictor and heads on latents that are computed once; returns the seconds."""
     from worldplan.data.windows import Windows
-    from worldplan.models.refine import LATENT, PredictorTraining, embedded
+    from worldplan.models.heads import HeadTraining
+    from worldplan.models.refine import LATENT, PredictorTraining
 
-    dataset, key, began = windows.dataset, module.spec.pixels, time.perf_counter()
+    refines = bool(settings["refine_steps"])
+    draws = bool(module.heads.names) and not module.config.head_weight
+    if not refines and not draws:
+        return 0.0
+    began = time.perf_counter()
+    dataset = windows.dataset.with_columns({LATENT: latents(job, module, windows.dataset)})
+    seconds = time.perf_counter() - began
+
+    def part(name: str, trainable: Any, frames: int, keys: tuple[str, ...], prefix: str) -> float:
+        own = Windows(dataset, frames, windows.frame_skip, windows.episodes, keys, cache=job.config["cache"])
+        changes = {key: settings[f"{prefix}_{key}"] for key in ("steps", "batch_size", "lr")}
+        return _fit(job, trainable, own, {**settings, **changes, "probe_every": 0}, None, name, None)
+
+    if refines:
+        seconds += part("refine", PredictorTraining(module), windows.steps, (LATENT,), "refine")
+        module.eval()
+    if draws:
+        keys = (*dict.fromkeys((*windows.keys, LATENT)),)
+        seconds += part("heads", HeadTraining(module), 2, keys, "head")
+        module.eval()
+    return seconds
+
+
+def latents(job: Job, module: Any, dataset: Any) -> Any:
+    """Those of all frames of a file."""
+    from worldplan.data.cache import cached
+    from worldplan.models.refine import embedded
+
+    key = module.spec.pixels
     frames = cached(dataset, key) if job.config["cache"] else None
 
     def read(rows: slice) -> dict[str, Any]:
         return {key: dataset.array(key, rows) if frames is None else frames[rows]}
 
     with job.progress("embedding the frames", dataset.num_rows) as update:
-        latents = embedded(module, read, dataset.num_rows, progress=update)
-    embedding = time.perf_counter() - began
-    longer = Windows(
-        dataset.with_columns({LATENT: latents}), windows.steps, windows.frame_skip, windows.episodes, [LATENT]
-    )
-    more = {
-        **settings,
-        "steps": int(settings["refine_steps"]),
-        "batch_size": int(settings["refine_batch_size"]),
-        "probe_every": 0,
-    }
-    spent = _fit(job, PredictorTraining(module), longer, more, None, "refine", None)
-    module.eval()
-    return embedding + spent
+        return embedded(module, read, dataset.num_rows, progress=update)
 
 
 def untrained(configured: Any, task: Any) -> tuple[Any, Any]:
