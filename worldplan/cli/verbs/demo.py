@@ -51,7 +51,7 @@ def run(job: Job) -> tuple[dict[str, Any], int]:
         f"train.max_seconds={seconds}",
         f"train.threads={c['threads']}",
         "train.steps=100000",
-        "train.head_steps=60",
+        "train.head_steps=150",
     ]
     step = _step(
         job,
