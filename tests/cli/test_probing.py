@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from worldplan.cli.probing import Probe, _distance
+from worldplan.cli.probing import Probe
 from worldplan.data import native
 from worldplan.envs.registry import task
 from worldplan.types import Episode
@@ -64,10 +64,3 @@ def test_folded_latents_can_be_read_and_still_lose_the_order(dataset):
 def test_episodes_too_short_for_a_goal_leave_the_order_open(dataset, tmp_path):
     short = native.write(str(tmp_path / "short.h5"), [_episode(number, 20) for number in range(12)])
     assert Probe(short, range(8), [8, 9, 10, 11], TWOROOM)(Eye(lambda z: z))["order"] is None
-
-
-def test_a_turn_is_measured_the_short_way():
-    pusht = task("pusht")
-    first, second = np.zeros((1, 7)), np.zeros((1, 7))
-    first[0, 4], second[0, 4] = 0.1, 2 * np.pi - 0.1
-    assert _distance(pusht, first, second)[0] == pytest.approx(0.2 * 20 / (np.pi / 9))

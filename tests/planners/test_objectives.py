@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from worldplan.errors import ConfigError
-from worldplan.planners.objectives import LatentGoal, StateGoal, Sum
+from worldplan.planners.objectives import LatentGoal, StateGoal, Sum, squared_distance
 from worldplan.types import Rollout
 
 
@@ -29,6 +29,14 @@ def test_state_goal_wraps_angles_and_weighs():
     latent = torch.tensor([[[[1.0, -3.0]], [[0.0, 3.0 + 4 * math.pi]]]])
     cost = objective(rollout(latent, [3]))
     torch.testing.assert_close(cost, torch.tensor([[2 + (2 * math.pi - 6) ** 2, 0.0]]), atol=1e-5, rtol=1e-5)
+
+
+def test_a_turn_is_measured_the_short_way():
+    first, second = torch.zeros(2, 1, 7, dtype=torch.float64)
+    first[0, 4], second[0, 4] = 0.1, 2 * math.pi - 0.1
+    weights = (1, 1, 1, 1, (20 / (math.pi / 9)) ** 2, 0, 0)
+    found = squared_distance(first, second, weights, (4,)).sqrt()
+    assert found[0].item() == pytest.approx(0.2 * 20 / (math.pi / 9))
 
 
 def test_state_goal_may_take_the_best_step_but_not_the_start():

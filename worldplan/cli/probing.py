@@ -6,9 +6,9 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch import Tensor
 
 from worldplan.cli import resolve
+from worldplan.planners.objectives import squared_distance
 from worldplan.types import Array
 
 
@@ -25,7 +25,7 @@ class Probe:
             rows[:: max(1, len(rows) * 2 // frames)] for rows in (dataset.rows(train), dataset.rows(test))
         ]
         rows = np.concatenate(parts)
-        self.pixels = _frames(dataset, rows)
+        self.pixels = dataset.array("pixels", rows)
         self.states = torch.from_numpy(np.asarray(dataset.array("state", rows), np.float32))
         self.train = torch.arange(len(rows)) < len(parts[0])
         self.names = list(task.state_names)
@@ -33,42 +33,37 @@ class Probe:
         apart = task.goal_offset
         firsts = np.concatenate([dataset.rows([i])[: max(0, int(dataset.lengths[i]) - apart)] for i in test])
         firsts = firsts[:: max(1, len(firsts) * 4 // frames)]
-        self.pairs = [_frames(dataset, firsts), _frames(dataset, firsts + apart)]
-        self.apart = _distance(task, dataset.array("state", firsts), dataset.array("state", firsts + apart))
+        both = (firsts, firsts + apart)
+        self.pairs = [dataset.array("pixels", each) for each in both]
+        first, second = (
+            torch.from_numpy(np.asarray(dataset.array("state", each), np.float64)) for each in both
+        )
+        # squared, as the order is the same
+        self.apart = squared_distance(first, second, *resolve.state_cost(task)).numpy()
 
     def __call__(self, module: Any) -> dict[str, float | None]:
         """R2 per state entry, and the order of distances; None where it cannot be said."""
-        from worldplan.evaluation.agreement import spearman
         from worldplan.training.probe import probe
 
         was = module.training
         module.eval()
-        latents = _embedded(module, self.pixels)
-        first, second = (_embedded(module, each) for each in self.pairs)
+        latents, order = torch.from_numpy(embedded(module, self.pixels)), self._order(module)
         module.train(was)
         found = probe(latents, self.states, self.names, self.angles, train=self.train, test=~self.train)
-        apart = (first - second).flatten(1).norm(dim=1).numpy()
-        order = spearman(real=self.apart, simulated=apart) if len(apart) > 2 else None
         return {**{f"r2/{name}": value for name, value in found.items()}, "order": order}
 
+    def _order(self, module: Any) -> float | None:
+        from worldplan.evaluation.agreement import spearman
 
-def _frames(dataset: Any, rows: Array) -> Tensor:
-    pixels = np.asarray(dataset.array("pixels", rows))
-    return torch.from_numpy(np.ascontiguousarray(pixels)).permute(0, 3, 1, 2)
-
-
-def _embedded(module: Any, pixels: Tensor) -> Tensor:
-    if not len(pixels):
-        return torch.zeros(0, 1)
-    with torch.no_grad():
-        return torch.cat([module.embed({"pixels": part}) for part in pixels.split(250)])
+        if len(self.apart) < 3:
+            return None
+        first, second = (embedded(module, each) for each in self.pairs)
+        apart = np.square(first - second).reshape(len(first), -1).sum(1)
+        return spearman(real=self.apart, simulated=apart)
 
 
-def _distance(task: Any, first: Array, second: Array) -> Array:
-    """The task's distance between states ``[n, s]``, in its own units."""
-    weights, turns = resolve.state_cost(task)
-    apart = np.asarray(first, np.float64) - np.asarray(second, np.float64)
-    for index in turns:
-        apart[:, index] = (apart[:, index] + np.pi) % (2 * np.pi) - np.pi
-    distance: Array = np.sqrt((np.square(apart) * np.asarray(weights)).sum(1))
-    return distance
+def embedded(module: Any, frames: Array) -> Array:
+    """Latents ``[n, D]`` of frames ``[n, h, w, 3]``."""
+    from worldplan.models import refine
+
+    return refine.embedded(module, lambda rows: {"pixels": frames[rows]}, len(frames))

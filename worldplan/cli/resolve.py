@@ -7,7 +7,7 @@ A name is, in this order: something packaged, an existing path, ``hf://user/repo
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from importlib import resources
 from pathlib import Path
 from typing import Any
@@ -136,15 +136,22 @@ def state_cost(task_: Any) -> tuple[tuple[float, ...], tuple[int, ...]]:
     return STATE_COSTS.get(task_.name, (1.0,) * len(task_.state_names)), angles(task_)
 
 
+def state_goal(task_: Any, read: Callable[[Any], Any] = lambda latent: latent) -> Any:
+    """The task's distance of states as an objective; `read` is left out where latents are states."""
+    from worldplan.planners.objectives import StateGoal
+
+    weights, turns = state_cost(task_)
+    return StateGoal(read=read, weights=weights, angles=turns)
+
+
 def objective(kind: str, model: Any, task_: Any) -> Any:
     """What a planner minimises with a learned model."""
-    from worldplan.planners.objectives import LatentGoal, StateGoal
+    from worldplan.planners.objectives import LatentGoal
 
     if kind == "latent":
         return LatentGoal(model.embed)
     if kind == "state":
-        weights, turns = state_cost(task_)
-        return StateGoal(read=lambda latent: model.decode(latent)["state"], weights=weights, angles=turns)
+        return state_goal(task_, lambda latent: model.decode(latent)["state"])
     raise ConfigError(f"unknown objective {kind!r}", fix=suggest(kind, ("latent", "state")))
 
 
@@ -225,13 +232,10 @@ def _plain(text: str, task_: Any, starts: Sequence[Start]) -> Policy:
 def _planned(task_: Any) -> Policy:
     """Short searches on the true dynamics, toward goals drawn along the way."""
     from worldplan.planners.cem import CEM
-    from worldplan.planners.objectives import StateGoal
     from worldplan.policies.segments import PlannedSegments
 
-    weights, turns = state_cost(task_)
-    goal = StateGoal(read=lambda latent: latent, weights=weights, angles=turns)
     search = CEM(num_samples=48, num_iterations=4, num_elites=6, init_std=0.25)
-    return PlannedSegments(task_, search, goal)
+    return PlannedSegments(task_, search, state_goal(task_))
 
 
 def reader(source: str | None, task_: Any) -> Any:

@@ -12,7 +12,7 @@ with every prediction but the first made from predictions, as planning makes the
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Protocol
 
 import numpy as np
@@ -29,17 +29,26 @@ from worldplan.types import Array, Batch, Obs
 LATENT = "latent"
 
 
-class HasPredictor(Protocol):
+class Embeds(Protocol):
+    """What `embedded` asks of a model."""
+
+    training: bool
+
+    def parameters(self) -> Iterator[nn.Parameter]:
+        """Its weights, whose device is that of the frames."""
+        ...
+
+    def embed(self, obs: Obs) -> Tensor:
+        """Latents ``[B, D]`` of an observation without a time axis."""
+        ...
+
+
+class HasPredictor(Embeds, Protocol):
     """What `PredictorTraining` asks of a model."""
 
     spec: ModelSpec
     normalizer: Normalizer
     predictor: nn.Module
-    training: bool
-
-    def embed(self, obs: Obs) -> Tensor:
-        """Latents ``[B, D]`` of an observation without a time axis."""
-        ...
 
 
 class PredictorTraining(nn.Module):
@@ -93,7 +102,7 @@ class PredictorTraining(nn.Module):
 
 
 def embedded(
-    model: HasPredictor,
+    model: Embeds,
     read: Callable[[slice], Mapping[str, Array]],
     rows: int,
     *,
@@ -122,7 +131,7 @@ def embedded(
             found="model.training is True",
             fix="model.eval()",
         )
-    device = next(model.predictor.parameters()).device
+    device = next(model.parameters(), torch.empty(0)).device
     parts = []
     with torch.inference_mode():
         for first in range(0, rows, rows_per_call):

@@ -11,7 +11,7 @@ otherwise planners ask the model for the last step alone.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
@@ -189,16 +189,7 @@ class StateGoal(Additive):
         latent = rollout.latent[:, :, rollout.steps > 0] if self.needs_path else rollout.latent[:, :, -1:]
         state = self.read(latent.flatten(0, 2))
         state = state.reshape(*latent.shape[:3], state.shape[-1])  # [B, N, S, s]
-        return self._distance(state, goal[:, None, None]).amin(2)
-
-    def _distance(self, state: Tensor, goal: Tensor) -> Tensor:
-        assert state.shape[-1] == goal.shape[-1] == len(self.weights), (state.shape, goal.shape)
-        difference = state - goal
-        angular = torch.zeros(len(self.weights), dtype=torch.bool, device=state.device)
-        angular[list(self.angles)] = True
-        wrapped = (difference + math.pi).remainder(2 * math.pi) - math.pi
-        difference = torch.where(angular, wrapped, difference)
-        return (difference.square() * difference.new_tensor(self.weights)).sum(-1)
+        return squared_distance(state, goal[:, None, None], self.weights, self.angles).amin(2)
 
     def at(self, obs: Obs) -> StateGoal:
         """Reads the goal's state.
@@ -225,6 +216,26 @@ class StateGoal(Additive):
         """Keeps some bound goals."""
         goal = _bound(self.goal, "StateGoal")
         return replace(self, goal=goal[rows.to(goal.device)])
+
+
+def squared_distance(
+    state: Tensor, goal: Tensor, weights: Sequence[float], angles: Sequence[int] = ()
+) -> Tensor:
+    """``sum_i w_i * d_i**2`` of states ``[..., s]``, as `StateGoal` has it.
+
+    Args:
+        state: ``[..., s]``.
+        goal: of a shape that broadcasts with `state`.
+        weights: ``w [s]``.
+        angles: which entries are angles in radians; their difference is taken the short way.
+    """
+    assert state.shape[-1] == goal.shape[-1] == len(weights), (state.shape, goal.shape)
+    difference = state - goal
+    angular = torch.zeros(len(weights), dtype=torch.bool, device=state.device)
+    angular[list(angles)] = True
+    wrapped = (difference + math.pi).remainder(2 * math.pi) - math.pi
+    difference = torch.where(angular, wrapped, difference)
+    return (difference.square() * difference.new_tensor(weights)).sum(-1)
 
 
 def goal_of(obs: Obs) -> dict[str, Tensor]:

@@ -92,19 +92,15 @@ def true_dynamics(
     """CEM with the simulator itself as the model, re-planned as `like` is: what a perfect model reaches."""
     from worldplan.envs.simulator_model import SimulatorModel
     from worldplan.planners.cem import CEM
-    from worldplan.planners.objectives import StateGoal
     from worldplan.planners.shrinking import ShrinkingHorizon
     from worldplan.policies.planning import PlanningPolicy
 
-    weights, angles = resolve.state_cost(task)
     searches = CEM(num_samples=100, num_iterations=10, num_elites=10, init_std=0.25)
     planner = replace(like, planner=searches) if isinstance(like, ShrinkingHorizon) else searches
     name = f"{resolve.planner_name(planner)}{TRUE}"
     model = SimulatorModel(task, workers=int(config["workers"]))
     try:
-        policy = PlanningPolicy(
-            model, planner, StateGoal(read=lambda latent: latent, weights=weights, angles=angles), name=name
-        )
+        policy = PlanningPolicy(model, planner, resolve.state_goal(task), name=name)
         return measure.evaluate(job, env, policy, name, starts, task, facts["budget"], config["seed"])
     finally:
         model.close()
