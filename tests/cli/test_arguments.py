@@ -68,7 +68,7 @@ def test_every_packaged_configuration_fits_itself(verb: str) -> None:
 @pytest.mark.parametrize("group", ["model", "planner"])
 def test_every_choice_of_a_group_fits(group: str) -> None:
     verb, needed = {"model": ("train", {"data": "x"}), "planner": ("plan", {"model": "x"})}[group]
-    for name in values.groups(group):
+    for name in values.choices(group):
         assert compose(verb, Arguments((f"{group}={name}",), needed))[group]["_target_"]
 
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from worldplan.cli.job import prepare
+from worldplan.cli.folder import prepare
 from worldplan.cli.main import main
 from worldplan.errors import UsageError
 

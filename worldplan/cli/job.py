@@ -6,12 +6,10 @@ import itertools
 import json
 import os
 import shlex
-import shutil
 import sys
-import tempfile
 import time
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import ModuleType
@@ -19,10 +17,10 @@ from typing import Any
 
 from worldplan.cli import values
 from worldplan.cli.arguments import Arguments, listed
+from worldplan.cli.folder import CONFIG, RESULT, prepare
 from worldplan.errors import ConfigError, UsageError, suggest
 
 _CHOICES = ("model", "planner")  # keys that may also name a packaged configuration
-CONFIG, RESULT = "config.json", "result.json"
 # what verbs that evaluate write besides; verbs that write other things name them in a LEFTOVERS of their own
 LEFTOVERS = ("records.jsonl", "report.html", "validity.json", "clips")
 
@@ -175,7 +173,11 @@ def compose(verb: str, arguments: Arguments) -> dict[str, Any]:
     overrides = list(arguments.overrides)
     references = dict(arguments.references)
     for key in _CHOICES:
-        if key in references and references[key] in choices(key) and (verb == "train" or key != "model"):
+        if (
+            key in references
+            and references[key] in values.choices(key)
+            and (verb == "train" or key != "model")
+        ):
             overrides.append(f"{key}={references.pop(key)}")
     if arguments.config_dir is not None:
         folder = os.path.abspath(arguments.config_dir)
@@ -219,9 +221,6 @@ def compose(verb: str, arguments: Arguments) -> dict[str, Any]:
     return plain
 
 
-choices = values.groups
-
-
 def build(config: Mapping[str, Any]) -> Any:
     """Instantiates a packaged configuration that names its class."""
     from hydra.utils import instantiate
@@ -245,90 +244,6 @@ def build(config: Mapping[str, Any]) -> Any:
         raise ConfigError(f"{target} cannot be built", found=str(cause)) from error
 
 
-@contextmanager
-def prepare(config: Mapping[str, Any], verb: str, leftovers: Sequence[str] = ()) -> Iterator[Path]:
-    """Makes the output folder, and unmakes it where the run fails before it wrote anything.
-
-    A folder that holds something is refused unless told otherwise. With ``overwrite=true`` the files
-    and folders that the verb itself writes are cleared, and nothing else. They are put aside until the
-    new run has written something, so a mistyped name costs no earlier result.
-
-    Args:
-        config: ``out``, and ``overwrite`` or ``resume`` where the verb has them.
-        verb: names a folder below ``runs`` where `config` names none.
-        leftovers: what the verb writes, besides its configuration and its result.
-    """
-    out = _folder(config, verb)
-    overwrite, resume = bool(config.get("overwrite")), bool(config.get("resume"))
-    if overwrite and resume:
-        raise UsageError(
-            "resume and overwrite contradict each other",
-            expected="resume=true to go on, or overwrite=true to begin again",
-            found="both",
-        )
-    if out.is_dir() and any(out.iterdir()) and not overwrite and not resume:
-        raise UsageError(
-            f"out={out} is not empty",
-            expected="a new or empty folder",
-            found=f"{len(list(out.iterdir()))} entries",
-            fix=f"another out, or {'resume=true, or ' if 'resume' in config else ''}overwrite=true",
-        )
-    made = [path for path in (out, *out.parents) if not path.exists()]
-    try:
-        out.mkdir(parents=True, exist_ok=True)
-        if not os.access(out, os.W_OK | os.X_OK):
-            raise PermissionError(13, "no write permission", str(out))
-        aside = _put_aside(out, (CONFIG, RESULT, *leftovers) if overwrite else (CONFIG,))
-    except OSError as error:
-        _remove_empty(made)
-        raise UsageError(
-            f"out={out} cannot be written to",
-            expected="a folder that exists or can be made, with permission to write",
-            found=str(error.strerror or error),
-            fix="another out, or chmod u+w on this one",
-        ) from error
-    before = set(os.listdir(out))
-    try:
-        yield out
-    except BaseException:
-        if set(os.listdir(out)) <= {*before, CONFIG}:
-            (out / CONFIG).unlink(missing_ok=True)
-            for path in aside.iterdir() if aside else ():
-                os.replace(path, out / path.name)
-        raise
-    finally:
-        if aside:
-            shutil.rmtree(aside, ignore_errors=True)
-        _remove_empty(made)
-
-
-def _folder(config: Mapping[str, Any], verb: str) -> Path:
-    if not config["out"]:
-        stamp = time.strftime("%Y%m%d-%H%M%S")
-        names = (f"{verb}-{stamp}{f'-{number}' if number else ''}" for number in itertools.count())
-        return next(path for path in (Path("runs").absolute() / name for name in names) if not path.exists())
-    out = Path(os.path.abspath(str(config["out"])))
-    if out.exists() and not out.is_dir():
-        raise UsageError(f"out={out} is a file", expected="a folder", found="a file", fix="another out")
-    return out
-
-
-def _put_aside(out: Path, names: Sequence[str]) -> Path | None:
-    there = [out / name for name in names if os.path.lexists(out / name)]
-    if not there:
-        return None
-    aside = Path(tempfile.mkdtemp(prefix=".earlier-", dir=out))
-    for path in there:
-        os.replace(path, aside / path.name)
-    return aside
-
-
-def _remove_empty(folders: Sequence[Path]) -> None:
-    for folder in folders:
-        with suppress(OSError):  # it holds something, and stays
-            folder.rmdir()
-
-
 def write_json(path: Path, value: Any) -> None:
     """Writes JSON whole or not at all."""
     draft = path.with_name(path.name + ".tmp")
@@ -348,7 +263,7 @@ def verb_help(verb: str, text: str, module: ModuleType) -> str:
         if chosen:
             lines += ["", "choices, the first the default:"]
         for group, default in chosen.items():
-            others = [name for name in choices(group) if name != default]
+            others = [name for name in values.choices(group) if name != default]
             inner = next(key for key in values.defaults(verb)[group] if key != "_target_")
             lines += [f"  {group}={'|'.join([default, *others])}"]
             lines += [f"  with keys of its own, as {group}.{inner}=...; --cfg prints them all"]

@@ -12,7 +12,8 @@ from importlib import resources
 from pathlib import Path
 from typing import Any
 
-from worldplan.cli.job import build, choices
+from worldplan.cli.job import build
+from worldplan.cli.values import choices
 from worldplan.errors import ConfigError, UsageError, suggest
 from worldplan.types import Policy, Start
 
@@ -262,7 +263,8 @@ def require_task(module: Any, task_: Any, source: str) -> None:
     """Refuses a checkpoint that was trained on another environment.
 
     Raises:
-        ProtocolMismatch: names the environment, or the size of actions or states, that differs.
+        ProtocolMismatch: names the environment, the size of actions or states, or a world model's
+            frame-skip, where they differ.
     """
     from worldplan import checkpoint as room
     from worldplan.protocol import require_match
@@ -270,10 +272,17 @@ def require_task(module: Any, task_: Any, source: str) -> None:
     spec = getattr(module, "spec", None)
     if spec is not None:
         expected = {"env": spec.env, "action_dim": spec.action.dim}
+        if hasattr(module, "predict"):
+            expected["frame_skip"] = spec.frame_skip
     else:  # a reader knows its states, and its checkpoint what it was trained on
         trained = (room.describe(source).get("training") or {}).get("data") or {}
         expected = {"env": (trained.get("attrs") or {}).get("env"), "state_dim": module.config.state_dim}
-    found = {"env": task_.name, "action_dim": task_.action.dim, "state_dim": len(task_.state_names)}
+    found = {
+        "env": task_.name,
+        "action_dim": task_.action.dim,
+        "state_dim": len(task_.state_names),
+        "frame_skip": task_.frame_skip,
+    }
     known = {key: value for key, value in expected.items() if value is not None}
     require_match(
         known, {key: found[key] for key in known}, f"{source} and the environment",

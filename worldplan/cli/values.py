@@ -130,14 +130,14 @@ def split_defaults(raw: str) -> tuple[dict[str, str], list[str]]:
 def defaults_of(group: str, chosen: Mapping[str, Any]) -> dict[str, Any]:
     """The packaged values of a chosen configuration, by its class; of several, together."""
     found: dict[str, Any] = {}
-    for name in groups(group):
+    for name in choices(group):
         packaged = _read(f"{group}/{name}.yaml")
         if packaged.get("_target_") == chosen.get("_target_"):
             found |= packaged
     return found
 
 
-def groups(group: str) -> list[str]:
+def choices(group: str) -> list[str]:
     """Names of the packaged configurations of a group; none where there is no such group."""
     folder = resources.files("worldplan.configs") / group
     names = [entry.name for entry in folder.iterdir()] if folder.is_dir() else []
@@ -146,7 +146,7 @@ def groups(group: str) -> list[str]:
 
 def unknown_choice(group: str, name: str) -> ConfigError:
     """The error of a name that a group of configurations does not have."""
-    known = groups(group)
+    known = choices(group)
     return ConfigError(
         f"unknown {group} {name!r}",
         expected=f"one of: {', '.join(known)}",
@@ -165,7 +165,7 @@ def _read(path: str) -> dict[str, Any]:
 
 
 def _ungrouped(path: str, key: str, value: Any) -> ConfigError:
-    if groups(key):
+    if choices(key):
         return unknown_choice(key, str(value))
     return ConfigError(f"{path} is a group of keys", expected=f"{path}.KEY=value", found=repr(value))
 

@@ -7,7 +7,7 @@ import contextlib
 import errno
 import os
 import uuid
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from worldplan.errors import DataError, RunError
@@ -18,8 +18,7 @@ def replacing(path: Path, overwrite: bool = False) -> Iterator[Path]:
     """Yields a draft beside `path` that takes its name when the block succeeds.
 
     When the block fails, Ctrl-C included, the draft and folders made for it are deleted and `path` is as
-    it was. A killed
-    process leaves at most a hidden ``.tmp`` file of another name.
+    it was. A killed process leaves at most a hidden ``.tmp`` file of another name.
 
     Raises:
         DataError: `path` exists and may not be overwritten, or its folder cannot be written to.
@@ -27,7 +26,7 @@ def replacing(path: Path, overwrite: bool = False) -> Iterator[Path]:
     """
     _refuse_existing(path, overwrite)
     draft = path.parent / f".{uuid.uuid4().hex}.tmp"
-    made = [folder for folder in path.parents if not os.path.lexists(folder)]
+    made = missing(path.parent)
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         builtins.open(draft, "xb").close()
@@ -44,9 +43,7 @@ def replacing(path: Path, overwrite: bool = False) -> Iterator[Path]:
         raise
     finally:
         draft.unlink(missing_ok=True)
-        for folder in made:
-            with contextlib.suppress(OSError):  # it holds something, and stays
-                folder.rmdir()
+        remove_empty(made)
 
 
 def require_writable(path: Path, overwrite: bool = False) -> None:
@@ -64,6 +61,18 @@ def require_writable(path: Path, overwrite: bool = False) -> None:
         probe.unlink()
     except OSError as error:
         raise _unwritable(path, error) from error
+
+
+def missing(folder: Path) -> list[Path]:
+    """The folder and its parents, innermost first, as far as they do not exist."""
+    return [each for each in (folder, *folder.parents) if not os.path.lexists(each)]
+
+
+def remove_empty(folders: Sequence[Path]) -> None:
+    """Removes those of some folders, innermost first, that hold nothing."""
+    for folder in folders:
+        with contextlib.suppress(OSError):  # it holds something, and stays
+            folder.rmdir()
 
 
 def _unwritable(path: Path, error: OSError) -> DataError:

@@ -17,7 +17,7 @@ def names(kind: str) -> list[str]:
         ConfigError: unknown kind.
     """
     from worldplan.cli import resolve
-    from worldplan.cli.job import choices
+    from worldplan.cli.values import choices
 
     if kind == "models":
         return choices("model")

@@ -7,7 +7,6 @@ from typing import Any
 
 from worldplan.cli import measure, pictures, resolve
 from worldplan.cli.job import Job
-from worldplan.cli.verbs.plan import require_env
 from worldplan.errors import ConfigError, UsageError
 
 
@@ -34,7 +33,7 @@ def run(job: Job) -> tuple[dict[str, Any], int]:
     resolve.threads(c)
     model = resolve.world_model(str(c["model"]))
     task = resolve.task(c["env"] or model.spec.env)
-    require_env(model, task)
+    resolve.require_task(model, task, str(c["model"]))
     starts, facts = resolve.start_set(c["starts"], task.name, int(c["episodes"]))
     name = resolve.model_name(str(c["model"]))
     judges = {name: model}
@@ -48,7 +47,7 @@ def run(job: Job) -> tuple[dict[str, Any], int]:
                 fix="scorer=ANOTHER_CHECKPOINT, or none",
             )
         judges[second] = resolve.world_model(str(c["scorer"]))
-        require_env(judges[second], task)
+        resolve.require_task(judges[second], task, str(c["scorer"]))
     policies = [str(each) for each in c["policies"]]
     elsewhere = outside(str(c["real"])) if c["real"] else []
     measured = compare(job, task, judges, policies, starts, facts, c)

@@ -7,7 +7,6 @@ from typing import Any
 
 from worldplan.cli import measure, resolve
 from worldplan.cli.job import Job
-from worldplan.cli.verbs.plan import require_env
 
 OUT_IS_FILE = True
 
@@ -24,7 +23,7 @@ def run(job: Job) -> tuple[dict[str, Any], int]:
     resolve.threads(c)
     model = resolve.world_model(str(c["model"]))
     task = resolve.task(c["env"] or model.spec.env)
-    require_env(model, task)
+    resolve.require_task(model, task, str(c["model"]))
     starts, _ = resolve.start_set(c["starts"], task.name, int(c["episodes"]))
     policy, _ = resolve.policy(str(c["policy"]), task, starts)
     name = resolve.model_name(str(c["model"]))

@@ -6,7 +6,6 @@ from typing import Any
 
 from worldplan.cli import measure, resolve
 from worldplan.cli.job import Job
-from worldplan.cli.verbs.plan import require_env
 from worldplan.errors import DataError
 from worldplan.protocol import require_match
 
@@ -27,7 +26,7 @@ def run(job: Job) -> tuple[dict[str, Any], int]:
     resolve.threads(c)
     model = resolve.world_model(str(c["model"]))
     task = resolve.task(model.spec.env)
-    require_env(model, task)
+    resolve.require_task(model, task, str(c["model"]))
     dataset = native.open(str(c["data"]))
     require_fit(dataset, task)
     steps = int(c["steps"])
