@@ -54,6 +54,22 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
             _refuse(marker, reason)
 
 
+@pytest.fixture(scope="session")
+def tiny() -> list[str]:
+    """Words that make ``model=lewm_small`` tiny, for tests of commands."""
+    return [
+        "model.conv_widths=[8,8]",
+        "model.conv_keypoints=4",
+        "model.conv_narrow=4",
+        "model.conv_features=16",
+        "model.latent_dim=8",
+        "model.projector_hidden=16",
+        "model.predictor_width=16",
+        "model.sigreg_directions=8",
+        "model.head_hidden=16",
+    ]
+
+
 @pytest.fixture
 def browser() -> str:
     """Path of a Chromium; for tests marked ``browser``."""

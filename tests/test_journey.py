@@ -12,17 +12,6 @@ from worldplan import checkpoint
 from worldplan.cli import resolve
 from worldplan.cli.main import main
 
-TINY = [
-    "model.conv_widths=[8,8]",
-    "model.conv_keypoints=4",
-    "model.conv_narrow=4",
-    "model.conv_features=16",
-    "model.latent_dim=8",
-    "model.projector_hidden=16",
-    "model.predictor_width=16",
-    "model.sigreg_directions=8",
-    "model.head_hidden=16",
-]
 SHORT = [
     "train.steps=3",
     "train.refine_steps=2",
@@ -35,7 +24,7 @@ CEM = ["planner.num_samples=8", "planner.num_iterations=2", "planner.num_elites=
 
 
 @pytest.fixture(scope="module")
-def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def made(tmp_path_factory: pytest.TempPathFactory, tiny: list[str]) -> Path:
     """A folder, with an odd name, of episodes, an evaluation set, a world model and a reader."""
     folder = tmp_path_factory.mktemp("two rooms ü = #1 'x' (a,b)")
     data = folder / "episodes.h5"
@@ -45,7 +34,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
     assert main(["data", "check", str(data)]) == 0
     evaluation = ["held_out=1", "pairs=6", "goal_offset=5", f"out={folder / 'starts.npz'}"]
     assert main(["data", "evalset", str(data), *evaluation]) == 0
-    model = ["train", f"data={data}", f"out={folder / 'model'}", *TINY, *SHORT]
+    model = ["train", f"data={data}", f"out={folder / 'model'}", *tiny, *SHORT]
     assert main(model) == 0
     small = ["model.widths=[8,8]", "model.keypoints=4", "model.features=16", "model.hidden=16"]
     reader = ["train", "model=reader", f"data={data}", f"out={folder / 'reader'}", "train.frames=2", *small]
@@ -89,10 +78,10 @@ def test_rank_compares_imagination_with_the_simulator(made: Path) -> None:
 
 
 def test_checkpoints_are_told_apart_by_their_weights(
-    made: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    made: Path, tiny: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     first = made / "model" / "checkpoint"
-    words = ["train", f"data={made / 'episodes.h5'}", *TINY, *SHORT]
+    words = ["train", f"data={made / 'episodes.h5'}", *tiny, *SHORT]
     assert main([*words, f"out={tmp_path / 'other' / 'model'}", "seed=1"]) == 0
     second = tmp_path / "other" / "model" / "checkpoint"  # the same last two parts of its path
     copy = tmp_path / "copy" / "model" / "checkpoint"
@@ -123,10 +112,10 @@ def test_checkpoints_are_told_apart_by_their_weights(
 
 
 def test_a_resumed_training_keeps_its_log_and_its_finished_parts(
-    made: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    made: Path, tiny: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     out = tmp_path / "run"
-    words = ["train", f"data={made / 'episodes.h5'}", f"out={out}", *TINY, *SHORT, "train.log_every=1"]
+    words = ["train", f"data={made / 'episodes.h5'}", f"out={out}", *tiny, *SHORT, "train.log_every=1"]
     monkeypatch.setattr("worldplan.models.heads.HeadTraining.loss", _interrupt)
     assert main(words) == 130  # the model is trained, the heads are not
     monkeypatch.undo()
@@ -159,9 +148,9 @@ def test_imagined_episodes_say_where_they_come_from(made: Path) -> None:
 
 
 def test_a_finished_training_refuses_to_be_written_over(
-    made: Path, capsys: pytest.CaptureFixture[str]
+    made: Path, tiny: list[str], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    words = ["train", f"data={made / 'episodes.h5'}", f"out={made / 'model'}", *TINY, *SHORT]
+    words = ["train", f"data={made / 'episodes.h5'}", f"out={made / 'model'}", *tiny, *SHORT]
     assert main(words) == 2
     assert "not empty" in capsys.readouterr().err
 

@@ -70,7 +70,10 @@ def run(job: Job) -> tuple[dict[str, Any], int]:
 
 
 def further(job: Job, module: Any, windows: Any, settings: dict[str, Any]) -> float:
-    """Trains predictor and heads on latents that are computed once; returns the seconds."""
+    """Trains predictor and heads on latents that are computed once; returns the seconds.
+
+    Heads that will look at fewer frames than the file holds have theirs encoded as they come.
+    """
     from worldplan.data.windows import Windows
     from worldplan.models.heads import HeadTraining
     from worldplan.models.refine import LATENT, PredictorTraining
@@ -79,8 +82,11 @@ def further(job: Job, module: Any, windows: Any, settings: dict[str, Any]) -> fl
     draws = bool(module.heads.names) and not module.config.head_weight
     if not refines and not draws:
         return 0.0
-    began = time.perf_counter()
-    dataset = windows.dataset.with_columns({LATENT: latents(job, module, windows.dataset)})
+    began, dataset, keys = time.perf_counter(), windows.dataset, windows.keys
+    looked_at = 2 * int(settings["head_steps"]) * int(settings["head_batch_size"])
+    if refines or looked_at >= dataset.num_rows:
+        dataset = dataset.with_columns({LATENT: latents(job, module, dataset)})
+        keys = (*keys, LATENT)
     seconds = time.perf_counter() - began
 
     def part(name: str, trainable: Any, frames: int, keys: tuple[str, ...], prefix: str) -> float:
@@ -92,7 +98,6 @@ def further(job: Job, module: Any, windows: Any, settings: dict[str, Any]) -> fl
         seconds += part("refine", PredictorTraining(module), windows.steps, (LATENT,), "refine")
         module.eval()
     if draws:
-        keys = (*dict.fromkeys((*windows.keys, LATENT)),)
         seconds += part("heads", HeadTraining(module), 2, keys, "head")
         module.eval()
     return seconds
