@@ -91,7 +91,7 @@ def test_what_is_no_set_is_refused(tmp_path):
 
 def test_packaged_sets_load_by_name_and_others_by_path() -> None:
     known = evalset.packaged()
-    assert {"pusht-25", "tworoom-25"} <= set(known)
+    assert {"pusht-25", "tworoom-25", "reacher-25"} <= set(known)
     for name, path in known.items():
         found = evalset.load(name)
         assert found.name == name and len(found) >= 300

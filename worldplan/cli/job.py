@@ -246,9 +246,9 @@ def build(config: Mapping[str, Any]) -> Any:
 
 def write_json(path: Path, value: Any) -> None:
     """Writes JSON whole or not at all."""
-    draft = path.with_name(path.name + ".tmp")
-    draft.write_text(json.dumps(value, indent=2, allow_nan=False, default=str) + "\n", encoding="utf-8")
-    os.replace(draft, path)
+    from worldplan.evaluation import files
+
+    files.write_text(path, files.dumps(value, indent=2) + "\n")
 
 
 def verb_help(verb: str, text: str, module: ModuleType) -> str:

@@ -140,6 +140,20 @@ def publish(
         job.say(f"no report.html yet: {error}\n  then:     worldplan report {job.out}")
 
 
+def filmed(config: Mapping[str, Any], starts: Sequence[Start]) -> int:
+    """How many episodes to keep for videos.
+
+    Raises:
+        MissingExtra: videos are wanted and cannot be drawn; said before an episode is run.
+    """
+    from worldplan.errors import require
+
+    number = min(int(config["videos"] or 0), len(starts))
+    if number:
+        require("PIL.Image", "report")
+    return number
+
+
 def protocol(task: Any, facts: Mapping[str, Any], **more: Any) -> dict[str, Any]:
     """How success was measured, for ``result.json``."""
     return {"success": task.success_text, **facts, **more}

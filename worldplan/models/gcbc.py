@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor, nn
@@ -42,6 +42,8 @@ class GCBCConfig:
         hidden: width of the MLP.
         layers: hidden layers of the MLP.
     """
+
+    KEY: ClassVar[str] = "gcbc"  # of the class it configures, in checkpoints
 
     inputs: str = "pixels"
     chunk: int = 5

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 from worldplan.models.settings import check
 from worldplan.protocol import ModelSpec
@@ -47,6 +48,8 @@ class LeWMConfig:
     Raises:
         ConfigError: a value is out of range.
     """
+
+    KEY: ClassVar[str] = "lewm"  # of the class it configures, in checkpoints
 
     image_size: int = 64
     latent_dim: int = 64

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor, nn
@@ -38,6 +38,8 @@ class ReaderConfig:
         hidden: width of the layers after the encoder.
         pixels: key of the frames.
     """
+
+    KEY: ClassVar[str] = "reader"  # of the class it configures, in checkpoints
 
     image_size: int = 64
     state_dim: int = 7

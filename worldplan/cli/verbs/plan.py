@@ -27,9 +27,9 @@ def run(job: Job) -> tuple[dict[str, Any], int]:
         model, searches, task, execute=c["execute"], history=int(c["history"]),
         kind=str(c["objective"]), name=label,
     )  # fmt: skip
+    keep = measure.filmed(c, starts)
     others: dict[str, measure.Measured] = {}  # by the name a result has for them
     with measure.simulator(task, c, measure.image_size(model), len(starts)) as env:
-        keep = min(int(c["videos"] or 0), len(starts))
         main = measure.evaluate(
             job,
             env,

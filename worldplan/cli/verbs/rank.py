@@ -112,7 +112,7 @@ def both(
     """One policy in the simulator, in the first judge, and, if it plans with that one, in the others."""
     from worldplan.envs.imagined import ImaginedVectorEnv
 
-    first, keep = next(iter(judges)), min(int(c["videos"] or 0), len(starts))
+    first, keep = next(iter(judges)), measure.filmed(c, starts)
     budget, seed = int(facts["budget"]), int(c["seed"])
     found: list[measure.Measured] = []
     if c["simulator"]:

@@ -33,6 +33,7 @@ def run(job: Job) -> tuple[dict[str, Any], int]:
     task = resolve.task(str(c["env"] or dataset.attrs.get("env")))
     train, test = split(dataset, held_out=float(c["held_out"]))
     module, config = untrained(c["model"], task)
+    require_frames(dataset, config)
     frame_skip, frames = task.frame_skip, int(settings["frames"])
     windows = Windows(dataset, frames, frame_skip, train, ("pixels", "state"), cache=bool(c["cache"]))
     job.say(repr(windows))
@@ -120,21 +121,39 @@ def latents(job: Job, module: Any, dataset: Any) -> Any:
 
 def untrained(configured: Any, task: Any) -> tuple[Any, Any]:
     """A module from a packaged configuration, fitted to a task's actions and states."""
+    from worldplan.checkpoint.keys import class_of
+
     config = build(configured)
     names = {each.name for each in fields(config)}
     if "state_dim" in names:
         config = replace(config, state_dim=len(task.state_names), state_angles=resolve.angles(task))
     if "frame_skip" in names:
         config = replace(config, frame_skip=task.frame_skip)
-    kind = {"LeWMConfig": "lewm:LeWM", "ReaderConfig": "reader:Reader", "GCBCConfig": "gcbc:GCBC"}[
-        type(config).__name__
-    ]
-    room, _, name = kind.partition(":")
-    import importlib
-
-    cls = getattr(importlib.import_module(f"worldplan.models.{room}"), name)
+    cls = class_of(config.KEY, Path("the configuration of the model"))
     spec = config.spec(task.name, task.action) if hasattr(config, "spec") else None
     return cls(config, spec), config
+
+
+def require_frames(dataset: Any, config: Any) -> None:
+    """Refuses a file whose frames are not of the size the model looks at.
+
+    Raises:
+        DataError: it has none, or of another size.
+    """
+    size = getattr(config, "image_size", None)
+    if size is None or getattr(config, "inputs", "pixels") != "pixels":
+        return
+    found = tuple(dataset.column("pixels").shape)
+    if found != (size, size, 3):
+        square = len(found) == 3 and found[0] == found[1] and found[2] == 3
+        raise DataError(
+            f"the frames of {dataset.path.name} are not of the size the model looks at",
+            expected=f"pixels of {size} x {size} x 3",
+            found=" x ".join(map(str, found)) or "one number per row",
+            fix=f"model.image_size={found[0]}, or worldplan collect image_size={size}"
+            if square
+            else f"worldplan collect image_size={size}",
+        )
 
 
 def seeded(seed: int) -> Any:
