@@ -121,7 +121,7 @@ ROWS = [
     ("train data={no_action} out=o {train}", "has no actions"),
     ("train data={no_state} out=o {train}", "no column 'state'"),
     ("train data={no_pixels} out=o {train}", "no column 'pixels'"),
-    ("train data={small} out=o {train}", "rows of shape [32, 32, 3]"),
+    ("train data={small} out=o {train}", "model.image_size=32"),
     ("train data={channels_first} out=o {train}", "uint8 [3, 64, 64]"),
     ("train data={floats} out=o {train}", "float32 [64, 64, 3]"),
     ("train data={grey} out=o {train}", "rows of shape [64, 64]"),

@@ -135,24 +135,22 @@ def untrained(configured: Any, task: Any) -> tuple[Any, Any]:
 
 
 def require_frames(dataset: Any, config: Any) -> None:
-    """Refuses a file whose frames are not of the size the model looks at.
+    """Refuses a file of frames of another size than the model looks at; the windows refuse other layouts.
 
     Raises:
-        DataError: it has none, or of another size.
+        DataError: the frames are square pictures of another size.
     """
     size = getattr(config, "image_size", None)
     if size is None or getattr(config, "inputs", "pixels") != "pixels":
         return
     found = tuple(dataset.column("pixels").shape)
-    if found != (size, size, 3):
-        square = len(found) == 3 and found[0] == found[1] and found[2] == 3
+    square = len(found) == 3 and found[0] == found[1] and found[2] == 3
+    if square and found[0] != size:
         raise DataError(
             f"the frames of {dataset.path.name} are not of the size the model looks at",
             expected=f"pixels of {size} x {size} x 3",
-            found=" x ".join(map(str, found)) or "one number per row",
-            fix=f"model.image_size={found[0]}, or worldplan collect image_size={size}"
-            if square
-            else f"worldplan collect image_size={size}",
+            found=" x ".join(map(str, found)),
+            fix=f"model.image_size={found[0]}, or worldplan collect image_size={size}",
         )
 
 
