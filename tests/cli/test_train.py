@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from dataclasses import dataclass
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -11,6 +12,7 @@ import pytest
 import torch
 
 from worldplan.cli.main import main
+from worldplan.cli.probing import reading_errors
 from worldplan.cli.verbs.train import held_out_loss
 from worldplan.data import native
 from worldplan.data.windows import Windows
@@ -43,6 +45,51 @@ def test_the_held_out_loss_is_a_mean_over_held_out_windows_only(made: Any) -> No
             assert (held == frame).all((1, 2, 3)).any()
     means = [float(batch.obs["pixels"].float().mean()) for batch in toy.seen]
     assert found == pytest.approx(np.mean(means))
+
+
+class OffBy:
+    """Reads the state that a frame was made from, off by a given amount."""
+
+    training = False
+
+    def __init__(self, states: Any, off: Any) -> None:
+        self.states, self.off = states, torch.tensor(off)
+
+    def read(self, obs: Any) -> torch.Tensor:
+        """The frame's first pixel says which state it shows."""
+        return torch.from_numpy(self.states[obs["pixels"][:, 0, 0, 0].numpy()]).float() + self.off
+
+    def train(self, mode: bool = True) -> None:
+        """Nothing."""
+
+    def eval(self) -> None:
+        """Nothing."""
+
+
+def test_the_errors_of_a_reader_are_those_of_held_out_frames_and_angles_go_the_short_way() -> None:
+    class Toy:
+        """Ten rows of which the last five are held out."""
+
+        def rows(self, episodes: Any) -> Any:
+            """Of the one held-out episode."""
+            assert episodes == [1]
+            return np.arange(5, 10)
+
+        def array(self, key: str, rows: Any) -> Any:
+            """States at random, and frames that say which."""
+            assert (rows >= 5).all()
+            return (
+                states[rows]
+                if key == "state"
+                else np.full((len(rows), 2, 2, 3), 0, np.uint8) + rows[:, None, None, None].astype(np.uint8)
+            )
+
+    states = np.random.default_rng(0).uniform(-3, 3, (10, 2))
+    task = SimpleNamespace(name="toy", state_names=("x", "angle"))
+    found = reading_errors(OffBy(states, [-0.5, 6.0]), Toy(), [1], task)
+    expected = {"error/x/p50": 0.5, "error/x/p90": 0.5, "error/angle/p50": 2 * np.pi - 6}
+    expected["error/angle/p90"] = expected["error/angle/p50"]
+    assert found == pytest.approx(expected, abs=1e-5)
 
 
 @pytest.mark.parametrize("model", ["lewm_small", "gcbc", "reader"])

@@ -62,6 +62,32 @@ class Probe:
         return spearman(real=self.apart, simulated=apart)
 
 
+def reading_errors(module: Any, dataset: Any, test: Any, task: Any, frames: int = 1000) -> dict[str, float]:
+    """How far off a reader is on held-out frames, in the units of the state, angles the short way.
+
+    Returns:
+        ``error/<name>/p50`` and ``error/<name>/p90``, the median and the 90th percentile.
+    """
+    rows = dataset.rows(test)
+    rows = rows[:: max(1, len(rows) // frames)]
+    states = np.asarray(dataset.array("state", rows), np.float64)
+    blocks = [dataset.array("pixels", rows[first : first + 256]) for first in range(0, len(rows), 256)]
+    was = module.training
+    module.eval()
+    with torch.inference_mode():
+        read = [module.read({"pixels": torch.from_numpy(block).movedim(-1, 1)}) for block in blocks]
+    module.train(was)
+    error = np.abs(torch.cat(read).double().numpy() - states)
+    turns = list(resolve.angles(task))
+    error[:, turns] = np.abs((error[:, turns] + np.pi) % (2 * np.pi) - np.pi)
+    at = np.percentile(error, (50, 90), axis=0)
+    return {
+        f"error/{name}/p{percent}": float(at[place, index])
+        for index, name in enumerate(task.state_names)
+        for place, percent in enumerate((50, 90))
+    }
+
+
 def embedded(module: Any, frames: Array) -> Array:
     """Latents ``[n, D]`` of frames ``[n, h, w, 3]``."""
     from worldplan.models import refine

@@ -10,7 +10,7 @@ from typing import Any
 
 from worldplan.cli import resolve
 from worldplan.cli.job import Job, build
-from worldplan.cli.probing import Probe
+from worldplan.cli.probing import Probe, reading_errors
 from worldplan.errors import DataError
 
 USAGE = "model=lewm_small data=FILE.h5 [out=FOLDER] [key=value ...]"
@@ -48,6 +48,8 @@ def run(job: Job) -> tuple[dict[str, Any], int]:
     if hasattr(module, "predictor"):
         seconds += further(job, module, windows, settings)
     measured = probe(module) if probe is not None else held_out_loss(module, windows, dataset, test)
+    if hasattr(module, "judge"):
+        measured |= reading_errors(module, dataset, test, task)
     training = {
         "command": job.command,
         "data": {
