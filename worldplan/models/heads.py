@@ -10,8 +10,8 @@ from torch import Tensor, nn
 
 from worldplan.errors import ConfigError, DataError, UsageError
 from worldplan.models.decoders import PixelDecoder, StateHead
+from worldplan.models.embedding_config import EmbeddingConfig
 from worldplan.models.field import FieldDecoder
-from worldplan.models.lewm_config import LeWMConfig
 from worldplan.normalize import Statistics
 from worldplan.seeding import Noise
 from worldplan.types import Array, Batch, Obs
@@ -24,7 +24,7 @@ class Heads(nn.Module):
         config: of the model.
     """
 
-    def __init__(self, config: LeWMConfig) -> None:
+    def __init__(self, config: EmbeddingConfig) -> None:
         super().__init__()
         self.decoded_frames, self.image_size = config.decoded_frames, config.image_size
         self.pixels: PixelDecoder | FieldDecoder | None = None

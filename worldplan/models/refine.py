@@ -12,7 +12,7 @@ with every prediction but the first made from predictions, as planning makes the
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Protocol
 
 import numpy as np
@@ -20,7 +20,6 @@ import torch
 from torch import Tensor, nn
 
 from worldplan.errors import DataError, UsageError
-from worldplan.models.predictors import Predictor
 from worldplan.normalize import Normalizer
 from worldplan.protocol import ModelSpec
 from worldplan.seeding import Noise
@@ -49,6 +48,10 @@ class HasPredictor(Embeds, Protocol):
     spec: ModelSpec
     normalizer: Normalizer
     predictor: nn.Module
+
+    def forecast(self, latents: Tensor, past: Tensor, actions: Tensor, steps: Sequence[int]) -> list[Tensor]:
+        """Latents ``[B, D]`` after some of H steps, from ``[B, n, D]`` and the actions between and after."""
+        ...
 
 
 class PredictorTraining(nn.Module):
@@ -83,8 +86,9 @@ class PredictorTraining(nn.Module):
             )
         latents, actions = batch.obs[LATENT], self._model[0].normalizer.normalize(batch.actions)
         known = self.known(step, latents.shape[1] - 1)
-        predictor: Predictor = self.predictor  # type: ignore[assignment]
-        path = predictor.rollout(latents[:, :known], actions[:, : known - 1], actions[:, known - 1 :])
+        ahead = range(1, latents.shape[1] - known + 1)
+        past, future = actions[:, : known - 1], actions[:, known - 1 :]
+        path = self._model[0].forecast(latents[:, :known], past, future, ahead)
         error = (torch.stack(path, 1).float() - latents[:, known:]).square().mean(-1)  # [B, F-known]
         real = batch.mask[:, known - 1 :]
         loss = torch.where(real, error, 0.0).sum() / real.sum().clamp(min=1)
