@@ -102,7 +102,7 @@ def test_every_choice_of_a_group_fits(group: str) -> None:
         ("train data=x trackers=[jsonl,tensorbord]", "trackers", "any of: csv", "did you mean tensorboard"),
         ("train data=x held_out=0", "held_out", "above 0", "0"),
         ("train data=x train=3", "train", "train.KEY=value", "3"),
-        ("train data=x model=lewm_smal", "lewm_smal", "one of: gcbc", ""),
+        ("train data=x model=lewm_smal", "lewm_smal", "one of: fast_lewm", ""),
         ("data split x.h5 held_out=abc", "held_out", "a number", "'abc'"),
         ("data evalset x.h5 out=x.npz pairs=0", "pairs", "1 or more", "0"),
     ],

@@ -12,6 +12,7 @@ from worldplan.errors import CheckpointError, ConfigError, WorldplanError, sugge
 
 KEYS = {
     "lewm": "worldplan.models.lewm:LeWM",
+    "prefix": "worldplan.models.prefix:FastLeWM",
     "reader": "worldplan.models.reader:Reader",
     "gcbc": "worldplan.models.gcbc:GCBC",
 }

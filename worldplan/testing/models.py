@@ -32,6 +32,7 @@ def check_model(
     obs: Obs | None = None,
     *,
     horizon: int = 4,
+    chunk: int = 1,
     differentiable: bool = True,
     sensitive: bool = False,
     atol: float = 1e-4,
@@ -42,7 +43,9 @@ def check_model(
     Args:
         model: any implementation of `types.WorldModel`.
         obs: entries ``[B, C, ...]``, B of 3; None draws them as ``model.spec`` says.
-        horizon: H, at least 2.
+        horizon: H, at least 2 and more than `chunk`.
+        chunk: model steps that are predicted at once; a rollout that is continued after a multiple of
+            them is the same as one that is not.
         differentiable: demands that gradients reach the actions.
         sensitive: demands that actions matter; for trained models, as fresh ones often ignore them.
         atol: what batch size and chunking may change, relative to ``max(1, |latent|)``.
@@ -54,7 +57,7 @@ def check_model(
     Raises:
         AssertionError: one of them is broken.
     """
-    assert horizon >= 2, horizon
+    assert horizon >= 2 and horizon > chunk >= 1, (horizon, chunk)
     require(
         isinstance(model.spec, ModelSpec), "model.spec is a ModelSpec", "ModelSpec", type(model.spec).__name__
     )
@@ -63,7 +66,8 @@ def check_model(
     obs = random_obs(model.spec, noise, context) if obs is None else obs
     past = random_actions(model.spec, noise.at("past"), context - 1)
     valid = torch.ones(len(_ROWS), context, dtype=torch.bool)
-    case = _Case(model, obs, past, valid, random_actions(model.spec, noise, horizon), noise.at("model"), atol)
+    future = random_actions(model.spec, noise, horizon)
+    case = _Case(model, obs, past, valid, future, noise.at("model"), atol, chunk)
     checks = {
         "encode": _check_encode,
         "purity": _check_purity,
@@ -96,6 +100,7 @@ class _Case:
     actions: Tensor
     noise: Noise
     atol: float
+    chunk: int
 
     def encode(self) -> State:
         return self.model.encode(self.obs, self.past, self.valid)
@@ -209,7 +214,7 @@ def _spoilt(values: Tensor, count: int) -> Tensor:
 
 def _check_continuation(case: _Case) -> bool:
     whole, state = case.predict(), case.encode()
-    half = case.actions.shape[1] // 2
+    half = max(case.actions.shape[1] // 2 // case.chunk, 1) * case.chunk
     first = case.model.predict(state, case.actions[:, :half], case.noise)
     require(first.final is not None, "a full rollout carries the state to continue from", "a state", None)
     assert first.final is not None
