@@ -166,6 +166,7 @@ ROWS = [
         "rank model={model} reader={reader} starts={starts} episodes=2 policies=random+noiseX out=o",
         "no noise level",
     ),
+    ("plan model={model} starts={starts} episodes=2 consistency=0.1 out=o", "consistency=0"),
     # checkpoints that are damaged, or of another environment
     ("plan model={cut_weights} starts={starts} episodes=2 out=o", "damaged or incomplete"),
     ("plan model={no_weights} starts={starts} episodes=2 out=o", "has no weights"),

@@ -4,9 +4,10 @@ import math
 
 import pytest
 import torch
+from torch import Tensor
 
 from worldplan.errors import ConfigError
-from worldplan.planners.objectives import LatentGoal, StateGoal, Sum, squared_distance
+from worldplan.planners.objectives import LatentGoal, SelfConsistency, StateGoal, Sum, squared_distance
 from worldplan.types import Rollout
 
 
@@ -114,3 +115,40 @@ def test_misfits_are_refused():
         StateGoal(lambda z: z, (1.0,), path="mean")
     with pytest.raises(ConfigError, match="one weight for each"):
         Sum((LatentGoal(lambda obs: obs["z"]),), ())
+
+
+def test_self_consistency_is_the_distance_between_a_jump_and_a_detour() -> None:
+    def jump(latent: Tensor, actions: Tensor) -> Tensor:
+        return latent + actions.sum(1) ** 2  # not additive: two jumps are not one
+
+    start, actions = torch.randn(2, 3, 4), torch.randn(2, 3, 5, 4)
+    path = [start, *(start + actions[:, :, :k].sum(2) ** 2 for k in range(1, 6))]
+    rollout = Rollout(torch.stack(path, 2), torch.arange(6), actions)
+    for first, at in ((None, 2), (2, 2), (4, 4)):
+        detour = path[at] + actions[:, :, at:].sum(2) ** 2
+        expected = (path[-1] - detour).square().sum(-1)
+        torch.testing.assert_close(SelfConsistency(jump, first)(rollout), expected)
+    assert (SelfConsistency(jump, 5)(rollout) == 0).all()
+    single = Rollout(rollout.latent[:, :, :2], torch.arange(2), actions[:, :, :1])
+    assert (SelfConsistency(jump)(single) == 0).all()
+    with pytest.raises(ConfigError, match="after the plan ends"):
+        SelfConsistency(jump, 6)(rollout)
+    with pytest.raises(ConfigError, match="out of range"):
+        SelfConsistency(jump, 0)
+    both = LatentGoal(lambda obs: obs["z"]) + 0.5 * SelfConsistency(jump)
+    assert both.needs_path
+    bound = both.at({"goal/z": torch.zeros(2, 4)}).select(torch.tensor([1]))
+    one = Rollout(rollout.latent[1:], rollout.steps, actions[1:])
+    near = path[-1][1:].square().sum(-1)
+    torch.testing.assert_close(bound(one), near + 0.5 * SelfConsistency(jump)(one))
+
+
+def test_self_consistency_of_a_model_whose_jumps_are_steps_is_zero() -> None:
+    def jump(latent: Tensor, actions: Tensor) -> Tensor:
+        return latent + actions.sum(1)
+
+    actions = torch.randn(2, 3, 4, 5, dtype=torch.float64)
+    start = torch.zeros(2, 3, 1, 5, dtype=torch.float64)
+    path = torch.cat((start, actions.cumsum(2)), 2)
+    cost = SelfConsistency(jump)(Rollout(path, torch.arange(5), actions))
+    torch.testing.assert_close(cost, torch.zeros_like(cost))

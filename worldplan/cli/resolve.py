@@ -145,15 +145,26 @@ def state_goal(task_: Any, read: Callable[[Any], Any] = lambda latent: latent) -
     return StateGoal(read=read, weights=weights, angles=turns)
 
 
-def objective(kind: str, model: Any, task_: Any) -> Any:
+def objective(kind: str, model: Any, task_: Any, consistency: float = 0.0) -> Any:
     """What a planner minimises with a learned model."""
-    from worldplan.planners.objectives import LatentGoal
+    from worldplan.planners.objectives import LatentGoal, SelfConsistency
 
     if kind == "latent":
-        return LatentGoal(model.embed)
-    if kind == "state":
-        return state_goal(task_, lambda latent: model.decode(latent)["state"])
-    raise ConfigError(f"unknown objective {kind!r}", fix=suggest(kind, ("latent", "state")))
+        near: Any = LatentGoal(model.embed)
+    elif kind == "state":
+        near = state_goal(task_, lambda latent: model.decode(latent)["state"])
+    else:
+        raise ConfigError(f"unknown objective {kind!r}", fix=suggest(kind, ("latent", "state")))
+    if not consistency:
+        return near
+    if not hasattr(model, "jump"):
+        raise ConfigError(
+            f"consistency={consistency:g} compares two ways of predicting; {type(model).__name__} has one",
+            expected="a model that jumps over several steps, e.g. trained with model=fast_lewm_small",
+            found=type(model).__name__,
+            fix="consistency=0",
+        )
+    return near + consistency * SelfConsistency(model.jump)
 
 
 def planning_policy(
@@ -164,14 +175,14 @@ def planning_policy(
     execute: int | None = None,
     history: int = 1,
     kind: str = "latent",
+    consistency: float = 0.0,
     name: str = "cem",
 ) -> Policy:
     """A planner as a policy."""
     from worldplan.policies.planning import PlanningPolicy
 
-    return PlanningPolicy(
-        model, planner_, objective(kind, model, task_), execute=execute, history=history, name=name
-    )
+    minimised = objective(kind, model, task_, consistency)
+    return PlanningPolicy(model, planner_, minimised, execute=execute, history=history, name=name)
 
 
 def policy(

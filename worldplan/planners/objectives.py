@@ -218,6 +218,64 @@ class StateGoal(Additive):
         return replace(self, goal=goal[rows.to(goal.device)])
 
 
+@dataclass(frozen=True, eq=False)
+class SelfConsistency(Additive):
+    """Squared distance of the last predicted latent to where a detour ends.
+
+    ``cost = sum_d (z_H[d] - jump(z_m, a_m..H-1)[d])**2``: a model that jumps over all H actions at once
+    should end where it ends by way of the latent it predicts after the first m of them (Fast-LeWorldModel).
+    Needs no goal, and is 0 for plans of a single step.
+
+    Attributes:
+        jump: maps latents ``[M, D]`` and actions ``[M, h, A]`` to the latents ``[M, D]`` after them; that
+            of the model that plans.
+        first: m, model steps before the detour goes on; None takes half of H, rounded down.
+    """
+
+    jump: Callable[[Tensor, Tensor], Tensor]
+    first: int | None = None
+
+    needs_path = True
+
+    def __post_init__(self) -> None:
+        """Refuses a detour that begins where the plan begins."""
+        if self.first is not None and self.first < 1:
+            raise ConfigError(
+                "first of SelfConsistency is out of range",
+                expected="at least 1, or None",
+                found=str(self.first),
+            )
+
+    def __call__(self, rollout: Rollout) -> Tensor:
+        """Costs ``[B, N]``.
+
+        Raises:
+            ConfigError: the detour begins after the plan ends.
+        """
+        problems, count, horizon, _ = rollout.actions.shape
+        first = horizon // 2 if self.first is None else self.first
+        if first > horizon:
+            raise ConfigError(
+                "the detour of SelfConsistency begins after the plan ends",
+                expected=f"first of at most {horizon}, the horizon",
+                found=str(first),
+            )
+        if first in (0, horizon):
+            return rollout.latent.new_zeros(problems, count)
+        assert len(rollout.steps) == horizon + 1, "the whole path is needed"
+        begin, rest = rollout.latent[:, :, first], rollout.actions[:, :, first:]
+        end = self.jump(begin.flatten(0, 1), rest.flatten(0, 1)).view_as(begin)
+        return (rollout.latent[:, :, -1] - end).square().flatten(2).sum(2)
+
+    def at(self, obs: Obs) -> SelfConsistency:
+        """Itself: there is no goal to bind."""
+        return self
+
+    def select(self, rows: Tensor) -> SelfConsistency:
+        """Itself."""
+        return self
+
+
 def squared_distance(
     state: Tensor, goal: Tensor, weights: Sequence[float], angles: Sequence[int] = ()
 ) -> Tensor:

@@ -25,7 +25,7 @@ def run(job: Job) -> tuple[dict[str, Any], int]:
     label = f"{resolve.planner_name(searches)}@{name}"
     policy = resolve.planning_policy(
         model, searches, task, execute=c["execute"], history=int(c["history"]),
-        kind=str(c["objective"]), name=label,
+        kind=str(c["objective"]), consistency=float(c["consistency"]), name=label,
     )  # fmt: skip
     keep = measure.filmed(c, starts)
     others: dict[str, measure.Measured] = {}  # by the name a result has for them
@@ -62,7 +62,7 @@ def run(job: Job) -> tuple[dict[str, Any], int]:
         seconds_per_decision=main.decisions, command=job.command,
         protocol=measure.protocol(
             task, facts, planner=dict(c["planner"]), execute=c["execute"], history=c["history"],
-            objective=c["objective"],
+            objective=c["objective"], consistency=c["consistency"],
         ),
     )  # fmt: skip
     clips = pictures.plan_clips(main.episodes, model)
