@@ -11,7 +11,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from worldplan.models.sigreg import FLOOR, SIGReg
+from worldplan.models.sigreg import FLOOR, SIGReg, directions
 from worldplan.seeding import Noise
 
 DIM = 192
@@ -64,11 +64,11 @@ def test_low_rank(batch_size: int, published: float) -> None:
 def test_equals_definition() -> None:
     latents = 0.7 * normal(12, 3, 5) + 0.2
     regulariser = SIGReg(8)
-    directions = regulariser._directions(latents, NOISE).double().numpy()
-    assert np.linalg.norm(directions, axis=0) == pytest.approx(1)
+    unit = directions(latents, NOISE.at("sigreg"), 8).double().numpy()
+    assert np.linalg.norm(unit, axis=0) == pytest.approx(1)
     total = []
     for t in range(3):
-        for direction in directions.T:
+        for direction in unit.T:
             x = latents[:, t].double().numpy() @ direction
             knots = np.linspace(0, 3, 17)
             phi = np.exp(-(knots**2) / 2)

@@ -13,6 +13,7 @@ from worldplan.errors import CheckpointError, ConfigError, WorldplanError, sugge
 KEYS = {
     "lewm": "worldplan.models.lewm:LeWM",
     "prefix": "worldplan.models.prefix:FastLeWM",
+    "sparse": "worldplan.models.sparse:LpWM",
     "reader": "worldplan.models.reader:Reader",
     "gcbc": "worldplan.models.gcbc:GCBC",
 }

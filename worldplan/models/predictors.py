@@ -97,7 +97,7 @@ class AdaLNPredictor(nn.Module):
         self.actions = ActionEncoder(action_dim, width)
         self.inward = nn.Identity() if width == latent_dim else nn.Linear(latent_dim, width)
         self.transformer = CausalTransformer(context, width, depth, heads, head_dim, hidden, dropout)
-        self.outward = Projector(width, projector_hidden, latent_dim)
+        self.outward: nn.Module = Projector(width, projector_hidden, latent_dim)
 
     def forward(self, latents: Tensor, actions: Tensor) -> Tensor:
         """See `Predictor`: one pass serves all n histories, as attention is causal."""
@@ -135,7 +135,37 @@ class AdaLNPredictor(nn.Module):
         return predicted
 
 
-class MLPPredictor(nn.Module):
+class WindowPredictor(nn.Module):
+    """A `Predictor` made of `following`, the one thing a subclass says.
+
+    Args:
+        context: C.
+    """
+
+    def __init__(self, context: int) -> None:
+        super().__init__()
+        self.context = context
+
+    def forward(self, latents: Tensor, actions: Tensor) -> Tensor:
+        """See `Predictor`."""
+        lengths = range(1, latents.shape[1] + 1)
+        return torch.stack([self.following(latents[:, :n], actions[:, :n]) for n in lengths], 1)
+
+    def following(self, latents: Tensor, actions: Tensor) -> Tensor:
+        """See `Predictor`."""
+        raise NotImplementedError
+
+    def rollout(self, latents: Tensor, past: Tensor, actions: Tensor) -> list[Tensor]:
+        """See `Predictor`."""
+        window, taken = list(latents.unbind(1)), torch.cat((past, actions), 1)
+        known = len(window)
+        for end in range(known, known + actions.shape[1]):
+            begin = max(end - self.context, 0)
+            window.append(self.following(torch.stack(window[begin:end], 1), taken[:, begin:end]))
+        return window[known:]
+
+
+class MLPPredictor(WindowPredictor):
     """A residual MLP over the window: ``z_{t+1} = z_t + f(z_{t-n+1..t}, a_{t-n+1..t}, n)``.
 
     The first layer has one block of columns per frame of the window, newest last, and one per history
@@ -150,19 +180,14 @@ class MLPPredictor(nn.Module):
     """
 
     def __init__(self, context: int, latent_dim: int, action_dim: int, *, width: int, depth: int) -> None:
-        super().__init__()
-        self.context, self._frame = context, latent_dim + action_dim
+        super().__init__(context)
+        self._frame = latent_dim + action_dim
         self.inward = nn.Linear(context * (self._frame + 1), width)
         self.blocks = nn.ModuleList(
             nn.Sequential(nn.LayerNorm(width), nn.Linear(width, width), nn.SiLU(), nn.Linear(width, width))
             for _ in range(depth)
         )
         self.outward = nn.Sequential(nn.LayerNorm(width), nn.Linear(width, latent_dim))
-
-    def forward(self, latents: Tensor, actions: Tensor) -> Tensor:
-        """See `Predictor`."""
-        lengths = range(1, latents.shape[1] + 1)
-        return torch.stack([self.following(latents[:, :n], actions[:, :n]) for n in lengths], 1)
 
     def following(self, latents: Tensor, actions: Tensor) -> Tensor:
         """See `Predictor`."""
@@ -177,15 +202,6 @@ class MLPPredictor(nn.Module):
             x = x + block(x)
         predicted: Tensor = latents[:, -1] + self.outward(x)
         return predicted
-
-    def rollout(self, latents: Tensor, past: Tensor, actions: Tensor) -> list[Tensor]:
-        """See `Predictor`."""
-        window, taken = list(latents.unbind(1)), torch.cat((past, actions), 1)
-        known = len(window)
-        for end in range(known, known + actions.shape[1]):
-            begin = max(end - self.context, 0)
-            window.append(self.following(torch.stack(window[begin:end], 1), taken[:, begin:end]))
-        return window[known:]
 
 
 def histories(

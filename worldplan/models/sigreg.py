@@ -16,11 +16,11 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
-from typing import Any
 
 import torch
 from torch import Tensor
 
+from worldplan.models.ranks import over_ranks
 from worldplan.seeding import Noise
 
 FLOOR = math.sqrt(2 * math.pi) * (1 - 1 / math.sqrt(3))  # expectation under the target law
@@ -59,16 +59,9 @@ class SIGReg:
             mask = latents.new_ones(latents.shape[:2], dtype=torch.bool) if mask is None else mask
             assert mask.shape == latents.shape[:2], (mask.shape, latents.shape)
             latents = torch.where(mask[..., None], latents, 0.0)
-            projected = latents @ self._directions(latents, noise)  # [B, T, M]
+            projected = latents @ directions(latents, noise.at("sigreg"), self.directions)  # [B, T, M]
             statistic: Tensor = self._statistic(projected, mask)
         return statistic
-
-    def _directions(self, latents: Tensor, noise: Noise) -> Tensor:
-        """``[D, M]`` unit columns."""
-        shared = replace(noise, rows=noise.rows.new_zeros(1), candidates=None).at("sigreg")
-        drawn = shared.normal(latents.shape[-1], self.directions, device=latents.device)[0]
-        directions: Tensor = drawn / drawn.norm(dim=0)
-        return directions
 
     def _statistic(self, projected: Tensor, mask: Tensor) -> Tensor:
         knots = torch.linspace(0, self.limit, self.knots, device=projected.device)
@@ -78,34 +71,17 @@ class SIGReg:
         angles = projected[..., None] * knots  # [B, T, M, knots]
         kept = mask[:, :, None, None]
         sums = torch.stack((angles.cos() * kept, angles.sin() * kept)).sum(1)  # [2, T, M, knots]
-        count = _over_ranks(mask.sum(0).to(sums.dtype))  # [T]
-        real, imaginary = _over_ranks(sums) / count.clamp(min=1)[:, None, None]
+        count = over_ranks(mask.sum(0).to(sums.dtype))  # [T]
+        real, imaginary = over_ranks(sums) / count.clamp(min=1)[:, None, None]
         error = (real - normal).square() + imaginary.square()
         statistic = count * (error @ (weights * normal)).mean(1)  # [T]
         mean: Tensor = statistic.sum() / (count > 0).sum().clamp(min=1)
         return mean
 
 
-def _over_ranks(value: Tensor) -> Tensor:
-    """The sum over all ranks, or the value itself where there is only one."""
-    distributed = torch.distributed
-    if not (distributed.is_available() and distributed.is_initialized()):
-        return value
-    summed: Tensor = _Sum.apply(value)  # type: ignore[no-untyped-call]
-    return summed
-
-
-class _Sum(torch.autograd.Function):
-    """A sum over ranks whose gradient is summed over ranks too, since every rank computes the loss."""
-
-    @staticmethod
-    def forward(ctx: Any, value: Tensor) -> Tensor:
-        total = value.clone()
-        torch.distributed.all_reduce(total)
-        return total
-
-    @staticmethod
-    def backward(ctx: Any, *gradients: Tensor) -> Tensor:
-        total = gradients[0].clone()
-        torch.distributed.all_reduce(total)
-        return total
+def directions(latents: Tensor, noise: Noise, count: int) -> Tensor:
+    """Random unit columns ``[D, count]`` for latents ``[..., D]``; the rows of `noise` do not matter."""
+    shared = replace(noise, rows=noise.rows.new_zeros(1), candidates=None)
+    drawn = shared.normal(latents.shape[-1], count, device=latents.device)[0]
+    unit: Tensor = drawn / drawn.norm(dim=0)
+    return unit
