@@ -102,8 +102,8 @@ def test_jaccard_is_the_share_of_what_changes() -> None:
     same = torch.tensor([[[1.0, 2.0], [1.0, 2.0], [0.0, 3.0]]])
     seen = torch.ones(1, 3, dtype=torch.bool)
     # from (1, 2) to (0, 3): the smaller entries sum to 2, the larger ones to 4
-    assert temporal_jaccard(same, seen).item() == pytest.approx((0 + 0.5) / 2)
-    assert temporal_jaccard(same, torch.tensor([[True, True, False]])).item() == pytest.approx(0)
+    assert temporal_jaccard(same, NOISE, seen).item() == pytest.approx((0 + 0.5) / 2)
+    assert temporal_jaccard(same, NOISE, torch.tensor([[True, True, False]])).item() == pytest.approx(0)
 
 
 def _rank(rank: int, folder: str) -> None:

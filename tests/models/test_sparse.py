@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 from dataclasses import replace
 from typing import Any
 
@@ -82,6 +83,14 @@ def test_training_lowers_the_loss_and_reaches_the_encoder(name: str) -> None:
         assert model.config.regularizer in metrics
     assert np.mean(losses[-5:]) < 0.9 * np.mean(losses[:5])
     assert any(p.grad is not None and p.grad.any() for p in model.encoder.parameters())
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_a_model_can_be_sent_to_another_process(name: str) -> None:
+    model = made(CASES[name]).eval()
+    other = pickle.loads(pickle.dumps(model))
+    obs = {"pixels": windows().obs["pixels"][:, 0]}
+    assert torch.equal(model.embed(obs), other.embed(obs))
 
 
 @pytest.mark.parametrize("name", CASES)

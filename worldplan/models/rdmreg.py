@@ -117,10 +117,15 @@ class RDMReg:
         return torch.from_numpy(np.asarray(gammaincinv(1 / self.p, uniform.cpu().numpy())))
 
 
-def temporal_jaccard(latents: Tensor, mask: Tensor) -> Tensor:
-    """How much the active entries of non-negative codes ``[B, T, D]`` change from one frame to the next.
+def temporal_jaccard(latents: Tensor, noise: Noise, mask: Tensor) -> Tensor:
+    """How much the active entries of non-negative codes change from one frame to the next.
 
     ``mean (1 - sum_d min(z_t, z_{t+1}) / (sum_d max(z_t, z_{t+1}) + 1e-8))`` over pairs that exist.
+
+    Args:
+        latents: ``[B, T, D]``.
+        noise: not read.
+        mask: ``[B, T]`` bool, which of them exist.
     """
     before, after = latents[:, :-1].float(), latents[:, 1:].float()
     pairs = mask[:, :-1] & mask[:, 1:]

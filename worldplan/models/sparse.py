@@ -134,7 +134,7 @@ class LpWM(JointEmbedding):
             config.regularizer: (config.regularizer_weight, _regularizer(config))
         }
         if config.jaccard_weight:
-            terms["jaccard"] = (config.jaccard_weight, lambda z, _, seen: temporal_jaccard(z, seen))
+            terms["jaccard"] = (config.jaccard_weight, temporal_jaccard)
         super().__init__(
             config,
             spec,
