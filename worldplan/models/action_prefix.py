@@ -82,10 +82,11 @@ class PrefixEncoder(nn.Module):
         actions = actions[:, : steps[-1]]  # no token sees what comes after it
         assert actions.shape[1] < len(self.positions), (actions.shape, self.positions.shape)
         embedded = self.actions(actions)
-        start = self.start.expand(len(latent), 1, -1) if self.start is not None else None
-        if start is None:
-            assert self.state is not None
+        if self.state is not None:
             start = self.state(latent)[:, None]
+        else:
+            assert self.start is not None
+            start = self.start.expand(len(latent), 1, -1)
         x = torch.cat((start, embedded), 1) + self.positions[: steps[-1] + 1]
         only_last = len(steps) == 1
         for index, block in enumerate(self.blocks):

@@ -11,6 +11,7 @@ the history a state holds, and the heads that show what a latent says.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from typing import Any, ClassVar, Self
 
 import torch
 from torch import Tensor, nn
@@ -23,6 +24,7 @@ from worldplan.models.encoders import ConvEncoder, ViTEncoder, frames_of
 from worldplan.models.heads import Heads
 from worldplan.models.predictors import Projector
 from worldplan.models.refine import LATENT
+from worldplan.models.settings import parse
 from worldplan.normalize import Normalizer, Statistics
 from worldplan.protocol import ModelSpec, require_match
 from worldplan.seeding import Noise
@@ -54,6 +56,8 @@ class JointEmbedding(nn.Module):
         ConfigError: the specification asks for what it cannot do.
         ProtocolMismatch: the specification and the configuration disagree.
     """
+
+    CONFIG: ClassVar[type[EmbeddingConfig]]  # of a subclass, which is built from one and a specification
 
     def __init__(
         self,
@@ -88,6 +92,15 @@ class JointEmbedding(nn.Module):
         dim = config.latent_dim
         self.centred = CentredDecoder(dim, config.image_size) if config.centred_weight else None
         self.inverse = _inverse(dim, spec.action_dim) if config.inverse_weight else None
+
+    @classmethod
+    def from_config(cls, config: EmbeddingConfig | Mapping[str, Any], spec: ModelSpec | None) -> Self:
+        """Builds an untrained model from plain values; raises `ConfigError` where they do not fit."""
+        if spec is None:
+            raise ConfigError(
+                f"{cls.__name__} cannot be built without a specification", expected="a ModelSpec"
+            )
+        return cls(parse(cls.CONFIG, config), spec)  # type: ignore[call-arg]
 
     def forecast(self, latents: Tensor, past: Tensor, actions: Tensor, steps: Sequence[int]) -> list[Tensor]:
         """What follows a history of n <= C frames.

@@ -16,24 +16,16 @@ Source: Maes et al., "LeWorldModel", arXiv 2603.19312.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any
-
-from torch import Tensor
-
-from worldplan.errors import ConfigError
-from worldplan.models.joint_embedding import JointEmbedding
 from worldplan.models.lewm_config import LeWMConfig
-from worldplan.models.predictors import AdaLNPredictor, MLPPredictor, windowed_error, windowed_forecast
-from worldplan.models.settings import parse
+from worldplan.models.predictors import AdaLNPredictor, MLPPredictor
 from worldplan.models.sigreg import SIGReg
+from worldplan.models.windowed import WindowedEmbedding
 from worldplan.protocol import ModelSpec
-from worldplan.seeding import Noise
 
 __all__ = ["LeWM", "LeWMConfig"]
 
 
-class LeWM(JointEmbedding):
+class LeWM(WindowedEmbedding):
     """The world model; see `JointEmbedding` for what it shares with its kin.
 
     Contexts of 1..C frames are all trained; the paper's windows are of C+1 frames.
@@ -47,6 +39,7 @@ class LeWM(JointEmbedding):
         ProtocolMismatch: the specification and the configuration disagree.
     """
 
+    CONFIG = LeWMConfig
     config: LeWMConfig
     predictor: AdaLNPredictor | MLPPredictor
 
@@ -58,24 +51,6 @@ class LeWM(JointEmbedding):
             regularizers={"sigreg": (config.sigreg_weight, SIGReg(config.sigreg_directions))},
         )
 
-    @classmethod
-    def from_config(cls, config: LeWMConfig | Mapping[str, Any], spec: ModelSpec | None) -> LeWM:
-        """Builds an untrained model from plain values; raises `ConfigError` where they do not fit."""
-        if spec is None:
-            raise ConfigError("LeWM cannot be built without a specification", expected="a ModelSpec")
-        return cls(parse(LeWMConfig, config), spec)
-
-    def forecast(self, latents: Tensor, past: Tensor, actions: Tensor, steps: Sequence[int]) -> list[Tensor]:
-        """Feeds predictions back; see `JointEmbedding`."""
-        return windowed_forecast(self.predictor, latents, past, actions, steps)
-
-    def prediction_error(
-        self, latents: Tensor, actions: Tensor, seen: Tensor, noise: Noise, step: int
-    ) -> Tensor:
-        """Mean squared error over all histories, steps and dimensions. Draws nothing."""
-        config = self.config
-        return windowed_error(self.predictor, latents, actions, seen, config.context, config.rollout_steps)
-
 
 def _predictor(config: LeWMConfig, action_dim: int) -> AdaLNPredictor | MLPPredictor:
     if config.predictor == "mlp":
@@ -86,15 +61,4 @@ def _predictor(config: LeWMConfig, action_dim: int) -> AdaLNPredictor | MLPPredi
             width=config.predictor_width,
             depth=config.predictor_depth,
         )
-    return AdaLNPredictor(
-        config.context,
-        config.latent_dim,
-        action_dim,
-        width=config.predictor_width,
-        depth=config.predictor_depth,
-        heads=config.predictor_heads,
-        head_dim=config.predictor_head_dim,
-        hidden=config.predictor_hidden,
-        projector_hidden=config.projector_hidden,
-        dropout=config.dropout,
-    )
+    return config.adaln(action_dim)

@@ -5,23 +5,21 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from worldplan.models.embedding_config import EmbeddingConfig
 from worldplan.models.settings import check
+from worldplan.models.windowed import WindowedConfig
 
 
 @dataclass(frozen=True)
-class LeWMConfig(EmbeddingConfig):
+class LeWMConfig(WindowedConfig):
     """What a `LeWM` is made of, and how its loss is weighed. The defaults are a small model for a CPU.
 
     Attributes:
         predictor: ``"mlp"``, or ``"adaln"`` for the transformer of the paper.
         predictor_width, predictor_depth: of either predictor.
-        predictor_heads, predictor_head_dim, predictor_hidden, dropout: of the transformer.
-        rollout_steps: most steps that training predicts from predictions; 1 as in the paper.
         sigreg_weight: weight of SIGReg; it is tied to the batch size.
         sigreg_directions: random directions per step.
 
-    The rest is that of `EmbeddingConfig`.
+    The rest is that of `WindowedConfig`.
 
     Raises:
         ConfigError: a value is out of range.
@@ -30,25 +28,14 @@ class LeWMConfig(EmbeddingConfig):
     KEY: ClassVar[str] = "lewm"  # of the class it configures, in checkpoints
 
     predictor: str = "mlp"
-    predictor_width: int = 384
-    predictor_depth: int = 2
-    predictor_heads: int = 4
-    predictor_head_dim: int = 32
-    predictor_hidden: int = 512
-    dropout: float = 0.1
-    rollout_steps: int = 5
     sigreg_weight: float = 0.09
     sigreg_directions: int = 256
 
     def __post_init__(self) -> None:
         """Refuses what cannot be meant."""
         super().__post_init__()
-        check(
-            self,
-            predictor=(self.predictor in ("mlp", "adaln"), "mlp or adaln"),
-            dropout=(0 <= self.dropout < 1, "in [0, 1)"),
-        )
-        self._at_least_one("predictor_width predictor_depth rollout_steps sigreg_directions")
+        check(self, predictor=(self.predictor in ("mlp", "adaln"), "mlp or adaln"))
+        self._at_least_one("sigreg_directions")
         self._not_negative("sigreg")
 
     @classmethod

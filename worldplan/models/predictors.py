@@ -6,7 +6,6 @@ absent, in training and at test alike.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Protocol
 
 import torch
@@ -239,32 +238,3 @@ def histories(
             tracks[n].append(latent)
         found.append((index, predicted))
     return found
-
-
-def windowed_forecast(
-    predictor: Predictor, latents: Tensor, past: Tensor, actions: Tensor, steps: Sequence[int]
-) -> list[Tensor]:
-    """The latents ``[B, D]`` after some of H steps, all of which are predicted; see `Predictor.rollout`."""
-    path = predictor.rollout(latents, past, actions)
-    return [path[step - 1] for step in steps]
-
-
-def windowed_error(
-    predictor: Predictor, latents: Tensor, actions: Tensor, seen: Tensor, context: int, steps: int
-) -> Tensor:
-    """The mean squared error of `histories`, over all of them, their steps and dimensions.
-
-    Args:
-        predictor: with a context of C.
-        latents: ``[B, T+1, D]`` true latents.
-        actions: ``[B, T, A]`` model units.
-        seen: ``[B, T+1]`` bool, which frames exist.
-        context: C.
-        steps: most steps that are fed back.
-    """
-    total, count = latents.new_zeros(()), latents.new_zeros(())
-    for index, predicted in histories(predictor, latents, actions, context, steps):
-        error = (predicted.float() - latents[:, index]).square().mean(-1)  # [R, B]
-        total = total + torch.where(seen[:, index], error, 0.0).sum()
-        count = count + len(error) * seen[:, index].sum()
-    return total / count.clamp(min=1)

@@ -19,18 +19,17 @@ Step", arXiv 2606.21775.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import torch
 from torch import Tensor
 
-from worldplan.errors import ConfigError
 from worldplan.models.action_prefix import PointwisePredictor, PrefixEncoder, PrefixPredictor
 from worldplan.models.embedding_config import EmbeddingConfig
 from worldplan.models.joint_embedding import JointEmbedding
-from worldplan.models.settings import check, parse
+from worldplan.models.settings import check
 from worldplan.models.sigreg import SIGReg
 from worldplan.protocol import ModelSpec
 from worldplan.seeding import Noise
@@ -128,6 +127,7 @@ class FastLeWM(JointEmbedding):
         ProtocolMismatch: the specification and the configuration disagree.
     """
 
+    CONFIG = FastLeWMConfig
     config: FastLeWMConfig
     predictor: PrefixPredictor
 
@@ -138,13 +138,6 @@ class FastLeWM(JointEmbedding):
             predictor=lambda: _predictor(config, spec.action_dim),
             regularizers={"sigreg": (config.sigreg_weight, SIGReg(config.sigreg_directions))},
         )
-
-    @classmethod
-    def from_config(cls, config: FastLeWMConfig | Mapping[str, Any], spec: ModelSpec | None) -> FastLeWM:
-        """Builds an untrained model from plain values; raises `ConfigError` where they do not fit."""
-        if spec is None:
-            raise ConfigError("Fast-LeWM cannot be built without a specification", expected="a ModelSpec")
-        return cls(parse(FastLeWMConfig, config), spec)
 
     def forecast(self, latents: Tensor, past: Tensor, actions: Tensor, steps: Sequence[int]) -> list[Tensor]:
         """Jumps from the newest latent; see `JointEmbedding`. Nothing after the last of `steps` is read."""

@@ -13,28 +13,25 @@ Source: Kuang et al., "LpWM: A Case for Sparse Representations in World Models",
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import ClassVar
 
-from torch import Tensor, nn
+from torch import nn
 
-from worldplan.errors import ConfigError
-from worldplan.models.embedding_config import EmbeddingConfig
-from worldplan.models.joint_embedding import JointEmbedding, Regularizer
+from worldplan.models.joint_embedding import Regularizer
 from worldplan.models.ladder import RUNGS, Rung
 from worldplan.models.links import LINKS, link
-from worldplan.models.predictors import AdaLNPredictor, windowed_error, windowed_forecast
+from worldplan.models.predictors import AdaLNPredictor
 from worldplan.models.rdmreg import RDMReg, temporal_jaccard
-from worldplan.models.settings import check, parse
+from worldplan.models.settings import check
 from worldplan.models.sigreg import SIGReg
 from worldplan.models.vicreg import VICReg
+from worldplan.models.windowed import WindowedConfig, WindowedEmbedding
 from worldplan.protocol import ModelSpec
-from worldplan.seeding import Noise
 
 
 @dataclass(frozen=True)
-class LpWMConfig(EmbeddingConfig):
+class LpWMConfig(WindowedConfig):
     """What an `LpWM` is made of, and how its loss is weighed. The defaults are a small model for a CPU.
 
     Attributes:
@@ -45,11 +42,9 @@ class LpWMConfig(EmbeddingConfig):
         p, mu, unit_power: of RDMReg's target, which is rectified as the link is.
         jaccard_weight: of how much the active entries change between frames; for non-negative codes.
         predictor: ``"adaln"``, or a lower rung of the ladder: ``"lti"``, ``"mlp_lti"``, ``"mlp_ltv"``.
-        predictor_width, predictor_depth, predictor_heads, predictor_head_dim, predictor_hidden, dropout: of
-            ``"adaln"``; a depth of 1 is the paper's shallow one.
-        rollout_steps: most steps that training predicts from predictions; 1 as in the paper.
+        predictor_depth: of ``"adaln"``; 1 is the paper's shallow one.
 
-    The rest is that of `EmbeddingConfig`.
+    The rest is that of `WindowedConfig`.
 
     Raises:
         ConfigError: a value is out of range.
@@ -67,11 +62,6 @@ class LpWMConfig(EmbeddingConfig):
     jaccard_weight: float = 0.0
     predictor: str = "mlp_lti"
     predictor_width: int = 192
-    predictor_depth: int = 2
-    predictor_heads: int = 4
-    predictor_head_dim: int = 32
-    predictor_hidden: int = 512
-    dropout: float = 0.1
     rollout_steps: int = 1
 
     def __post_init__(self) -> None:
@@ -84,14 +74,12 @@ class LpWMConfig(EmbeddingConfig):
             regularizer=(self.regularizer in ("rdmreg", "sigreg", "vicreg"), "rdmreg, sigreg or vicreg"),
             p=(self.p > 0, "above 0"),
             predictor=(self.predictor in rungs, ", ".join(rungs)),
-            dropout=(0 <= self.dropout < 1, "in [0, 1)"),
             jaccard_weight=(
                 not self.jaccard_weight or self.link == "reprelu",
                 "0 unless the link makes codes non-negative",
             ),
         )
-        self._at_least_one("directions predictor_width predictor_depth predictor_heads predictor_head_dim")
-        self._at_least_one("predictor_hidden rollout_steps")
+        self._at_least_one("directions predictor_heads predictor_head_dim predictor_hidden")
         self._not_negative("regularizer jaccard")
 
     @classmethod
@@ -114,7 +102,7 @@ class LpWMConfig(EmbeddingConfig):
         )
 
 
-class LpWM(JointEmbedding):
+class LpWM(WindowedEmbedding):
     """The world model; see `JointEmbedding` for what it shares with LeWM.
 
     Args:
@@ -126,6 +114,7 @@ class LpWM(JointEmbedding):
         ProtocolMismatch: the specification and the configuration disagree.
     """
 
+    CONFIG = LpWMConfig
     config: LpWMConfig
     predictor: AdaLNPredictor | Rung
 
@@ -143,24 +132,6 @@ class LpWM(JointEmbedding):
             link=link(config.link),
         )
 
-    @classmethod
-    def from_config(cls, config: LpWMConfig | Mapping[str, Any], spec: ModelSpec | None) -> LpWM:
-        """Builds an untrained model from plain values; raises `ConfigError` where they do not fit."""
-        if spec is None:
-            raise ConfigError("LpWM cannot be built without a specification", expected="a ModelSpec")
-        return cls(parse(LpWMConfig, config), spec)
-
-    def forecast(self, latents: Tensor, past: Tensor, actions: Tensor, steps: Sequence[int]) -> list[Tensor]:
-        """Feeds predictions back; see `JointEmbedding`."""
-        return windowed_forecast(self.predictor, latents, past, actions, steps)
-
-    def prediction_error(
-        self, latents: Tensor, actions: Tensor, seen: Tensor, noise: Noise, step: int
-    ) -> Tensor:
-        """Mean squared error over all histories, steps and dimensions. Draws nothing."""
-        config = self.config
-        return windowed_error(self.predictor, latents, actions, seen, config.context, config.rollout_steps)
-
 
 def _regularizer(config: LpWMConfig) -> Regularizer:
     if config.regularizer == "sigreg":
@@ -175,17 +146,6 @@ def _predictor(config: LpWMConfig, action_dim: int) -> AdaLNPredictor | Rung:
     end = link(config.link)
     if config.predictor != "adaln":
         return Rung(config.predictor, config.context, config.latent_dim, action_dim, end)
-    predictor = AdaLNPredictor(
-        config.context,
-        config.latent_dim,
-        action_dim,
-        width=config.predictor_width,
-        depth=config.predictor_depth,
-        heads=config.predictor_heads,
-        head_dim=config.predictor_head_dim,
-        hidden=config.predictor_hidden,
-        projector_hidden=config.projector_hidden,
-        dropout=config.dropout,
-    )
+    predictor = config.adaln(action_dim)
     predictor.outward = nn.Sequential(predictor.outward, end)
     return predictor
